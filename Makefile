@@ -1,0 +1,78 @@
+# The front door: `make` builds build/fathom, `make help` lists the rest. Everything here is a few lines around CMake's
+# presets (CMakePresets.json) and the scripts in tools/.
+.DEFAULT_GOAL := build
+.PHONY: build demo test bench fuzz asan tsan cross cuda format format-check lint install clean help packages
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+SOURCES = $(shell find src tests bench examples tools -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
+
+build: build/build.ninja  ## install what is missing (apt), configure, build build/fathom
+	@cmake --build build --target fathom
+
+packages:
+	@tools/install_packages.sh build
+
+build/build.ninja: | packages
+	cmake --preset release
+
+demo: build  ## fetch SmolLM2-135M (without a network: use the model that ships) and let it answer
+	@tools/demo.sh
+
+test: build/build.ninja  ## build and run every test
+	@tools/install_packages.sh test
+	@cmake --build build
+	@tools/run_tests.sh build
+
+asan tsan:  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, or ThreadSanitizer
+	@tools/install_packages.sh build test
+	cmake --preset $@
+	@cmake --build build-$@
+	@tools/run_tests.sh build-$@
+
+cross:  ## the other architecture's kernels, cross-built and run in qemu
+	@tools/install_packages.sh build cross
+	cmake --preset cross
+	@cmake --build build-cross
+	@ctest --test-dir build-cross --output-on-failure
+
+fuzz:  ## every parser under libFuzzer, FUZZ_SECONDS each (60)
+	@tools/install_packages.sh build fuzz
+	cmake --preset fuzz
+	@cmake --build build-fuzz --target fuzzers
+	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
+
+bench: build  ## kernel timings, then the engine's own
+	@cmake --build build --target benchmarks
+	@set -e; for bench in build/bench/*_bench; do if [ -x $$bench ]; then $$bench; fi; done
+	@build/fathom bench -m $$(tools/fetch_smollm2.sh || echo builtin)
+
+cuda:  ## build build-cuda/fathom with the CUDA backend (needs nvcc)
+	@tools/install_packages.sh build
+	cmake --preset cuda
+	@cmake --build build-cuda --target fathom
+
+format:  ## clang-format, in place
+	@tools/install_packages.sh lint
+	clang-format -i $(SOURCES)
+
+format-check:
+	@tools/install_packages.sh lint
+	@clang-format --dry-run -Werror $(SOURCES)
+
+lint: build/build.ninja format-check  ## order of the folders, clang-format, clang-tidy
+	@tools/install_packages.sh tidy
+	@tools/check_includes.py
+	@cmake --build build --target build_info_file
+	@run-clang-tidy -quiet -p build -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
+
+install: build  ## copy program, libraries, headers and the CMake package to PREFIX (/usr/local)
+	@cmake --build build
+	cmake --install build --prefix $(PREFIX)
+
+clean:  ## remove what was built (.cache, with what was fetched, stays)
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-cross build-cuda
+
+help:
+	@awk -F ':.*## ' '/^[a-z ]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,37 @@
+# Everything comes from the distribution (tools/install_packages.sh has the names), except CUDA.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
+if(BUILD_TESTING)
+  find_package(GTest REQUIRED)
+endif()
+find_package(benchmark)  # bench/ only
+
+set(FATHOM_CUDA_VERSION none)
+if(FATHOM_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(NOT CMAKE_CUDA_COMPILER)
+    message(FATAL_ERROR "FATHOM_CUDA is ON but no nvcc was found: put it on the PATH or set CMAKE_CUDA_COMPILER")
+  endif()
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90)
+  endif()
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(FATHOM_CUDA_VERSION ${CUDAToolkit_VERSION})
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3")  # no NDEBUG, as in options.cmake
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc has it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  # -fmad=false: as -ffp-contract=off in options.cmake; a fused multiply-add is written fmaf.
+  add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-Wall,-Wextra,-Wshadow>")
+endif()

@@ -1,0 +1,54 @@
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+set(FATHOM_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=: address,undefined or thread")
+option(FATHOM_FUZZ "build the fuzz targets with libFuzzer (needs clang)" OFF)
+option(FATHOM_CUDA "build the CUDA backend (adds minutes)" OFF)
+option(BUILD_TESTING "build the tests" ON)
+if(BUILD_TESTING)
+  enable_testing()
+endif()
+
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -D_GLIBCXX_ASSERTIONS")
+if(FATHOM_SANITIZE OR FATHOM_FUZZ)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
+else()
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # no NDEBUG: asserts stay on
+endif()
+
+# -ffp-contract=off: products and sums are rounded where the source says so, and a fused multiply-add is written
+# std::fma. Otherwise a compiler could contract one kernel and not its twin, and rows would differ in the last bit.
+set(flags -Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno -fno-semantic-interposition)
+if(FATHOM_SANITIZE)
+  list(APPEND flags -fsanitize=${FATHOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    list(APPEND flags -Wno-maybe-uninitialized)  # g++ loses track of values through its own instrumentation
+  endif()
+  add_link_options(-fsanitize=${FATHOM_SANITIZE})
+endif()
+if(FATHOM_FUZZ)
+  list(APPEND flags -fsanitize=fuzzer-no-link)
+endif()
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+if(NOT DEFINED CMAKE_COMPILE_WARNING_AS_ERROR)
+  set(CMAKE_COMPILE_WARNING_AS_ERROR ON)  # cmake --compile-no-warning-as-error turns it off
+endif()
+
+find_program(FATHOM_CCACHE ccache)
+if(FATHOM_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FATHOM_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${FATHOM_CCACHE})
+endif()
+if(NOT CMAKE_CROSSCOMPILING)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold FATHOM_MOLD)  # g++ knows the name from version 12.1
+  if(FATHOM_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()

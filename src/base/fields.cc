@@ -1,0 +1,148 @@
+#include "base/fields.h"
+
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string listed(std::span<const std::string_view> names) {
+  std::string all;
+  for (std::string_view name : names) all += (all.empty() ? "" : ", ") + std::string(name);
+  return all;
+}
+
+[[noreturn]] void wrong_value(const Field& field, std::string_view expected, const std::string& got) {
+  fail("'{}' must be {}, got {}", field.name, expected, printable(got));
+}
+
+// Sets one field from a JSON value of the right type.
+struct Setter {
+  const Field& field;
+  const Json& json;
+
+  void operator()(bool* value) const {
+    if (!json.is_boolean()) wrong_value(field, "true or false", json.dump());
+    *value = json.get<bool>();
+  }
+  void operator()(int32_t* value) const { *value = integer<int32_t>(); }
+  void operator()(int64_t* value) const { *value = integer<int64_t>(); }
+  void operator()(uint64_t* value) const { *value = integer<uint64_t>(); }
+  void operator()(float* value) const {
+    if (!json.is_number()) wrong_value(field, "a number", json.dump());
+    *value = json.get<float>();
+  }
+  void operator()(std::string* value) const {
+    if (!json.is_string()) wrong_value(field, "a string", json.dump());
+    *value = json.get<std::string>();
+  }
+  void operator()(std::vector<int32_t>* value) const {
+    if (!json.is_array()) wrong_value(field, "a list of whole numbers", json.dump());
+    value->clear();
+    for (const Json& item : json) value->push_back(Setter{field, item}.integer<int32_t>());
+  }
+  void operator()(const EnumField& choice) const {
+    const std::string got = json.is_string() ? json.get<std::string>() : json.dump();
+    for (size_t i = 0; i < choice.names.size(); ++i) {
+      if (choice.names[i] != got) continue;
+      *choice.value = static_cast<uint8_t>(i);
+      return;
+    }
+    wrong_value(field, "one of " + listed(choice.names), got);
+  }
+
+  template <class T>
+  T integer() const {
+    const std::string text = json.dump();
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (!json.is_number_integer() || error != std::errc() || end != text.data() + text.size()) {
+      wrong_value(field, "a whole number that fits", text);
+    }
+    return value;
+  }
+};
+
+Json field_json(const Field& field) {
+  return std::visit(
+      [](const auto& value) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, EnumField>) {
+          return std::string(value.names[*value.value]);
+        } else {
+          return *value;
+        }
+      },
+      field.value);
+}
+
+const Field& find(std::span<const Field> fields, std::string_view name) {
+  std::vector<std::string> names;
+  for (const Field& field : fields) {
+    if (field.name == name) return field;
+    names.push_back(field.name);
+  }
+  const std::string near = nearest_name(name, names.data(), names.size());
+  fail("there is no key '{}'{}", printable(name), near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
+
+void read_object(std::span<const Field> fields, const Json& object, const std::string& prefix) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string name = prefix + key;
+    if (value.is_object()) {
+      read_object(fields, value, name + ".");
+    } else {
+      const Field& field = find(fields, name);
+      std::visit(Setter{field, value}, field.value);
+    }
+  }
+}
+
+}  // namespace
+
+void set_field(std::span<const Field> fields, std::string_view name, std::string_view text) {
+  try {
+    const Field& field = find(fields, name);
+    const bool is_text = std::holds_alternative<std::string*>(field.value) || std::holds_alternative<EnumField>(field.value);
+    const Json value = is_text ? Json(std::string(text)) : Json::parse(text, nullptr, false);
+    if (value.is_discarded()) wrong_value(field, "a JSON value", std::string(text));
+    std::visit(Setter{field, value}, field.value);
+  } catch (const UserError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+std::string field_text(const Field& field) {
+  const Json value = field_json(field);
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void fields_from_json(std::span<const Field> fields, const std::string& json_text, const std::string& where) {
+  const Json json = Json::parse(json_text, nullptr, false, true);
+  if (!json.is_object()) fail("{}: expected a JSON object", where);
+  try {
+    read_object(fields, json, "");
+  } catch (const UserError& error) {
+    fail("{}: {}", where, error.what());
+  }
+}
+
+std::string fields_to_json(std::span<const Field> fields) {
+  Json json = Json::object();
+  for (const Field& field : fields) {
+    Json* target = &json;
+    size_t begin = 0;
+    for (size_t dot = field.name.find('.'); dot != std::string::npos; dot = field.name.find('.', begin)) {
+      target = &(*target)[field.name.substr(begin, dot - begin)];
+      begin = dot + 1;
+    }
+    (*target)[field.name.substr(begin)] = field_json(field);
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace fathom

@@ -1,0 +1,107 @@
+#include "base/fields.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "base/error.h"
+
+namespace fathom {
+namespace {
+
+enum class Colour : uint8_t { kRed, kGreen };
+std::span<const std::string_view> enum_names(Colour) {
+  static constexpr std::array<std::string_view, 2> kNames{"red", "green"};
+  return kNames;
+}
+
+struct Inner {
+  float rate = 0.5f;
+  template <class V>
+  void visit(V& v) {
+    v("rate", rate);
+  }
+};
+
+struct Config {
+  bool on = false;
+  int32_t count = 3;
+  int64_t large = 1;
+  uint64_t seed = 7;
+  std::string name = "a";
+  std::vector<int32_t> layers;
+  Colour colour = Colour::kRed;
+  Inner inner;
+  template <class V>
+  void visit(V& v) {
+    v("on", on);
+    v("count", count, "how many");
+    v("large", large);
+    v("seed", seed);
+    v("name", name);
+    v("layers", layers);
+    v("colour", colour);
+    v("inner", inner);
+  }
+};
+
+std::string error_of(auto&& fn) {
+  try {
+    fn();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Fields, JsonRoundTrip) {
+  Config config{true, -4, int64_t{1} << 40, ~uint64_t{0}, "x \"y\"", {1, 2}, Colour::kGreen, {0.25f}};
+  const std::string json = fields_to_json(fields_of(config));
+  Config back;
+  fields_from_json(fields_of(back), json, "test");
+  EXPECT_EQ(fields_to_json(fields_of(back)), json);
+  EXPECT_EQ(back.seed, ~uint64_t{0});
+  EXPECT_EQ(back.inner.rate, 0.25f);
+  EXPECT_EQ(back.colour, Colour::kGreen);
+}
+
+TEST(Fields, ReadsCommentsAndLeavesTheRest) {
+  Config config;
+  fields_from_json(fields_of(config), "{ // a comment\n \"count\": 5 }", "test");
+  EXPECT_EQ(config.count, 5);
+  EXPECT_EQ(config.name, "a");
+}
+
+TEST(Fields, NamesTheNearestKey) {
+  Config config;
+  const auto read = [&](const char* text) { return error_of([&] { fields_from_json(fields_of(config), text, "f.json"); }); };
+  EXPECT_EQ(read("{\"cuont\": 5}"), "f.json: there is no key 'cuont' (did you mean 'count'?)");
+  EXPECT_EQ(read("{\"inner\": {\"rat\": 1}}"), "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
+}
+
+TEST(Fields, RefusesWrongTypes) {
+  Config config;
+  const auto read = [&](const char* text) { return error_of([&] { fields_from_json(fields_of(config), text, "f"); }); };
+  EXPECT_EQ(read("{\"count\": 1.5}"), "f: 'count' must be a whole number that fits, got 1.5");
+  EXPECT_EQ(read("{\"count\": 5000000000}"), "f: 'count' must be a whole number that fits, got 5000000000");
+  EXPECT_EQ(read("{\"on\": 1}"), "f: 'on' must be true or false, got 1");
+  EXPECT_EQ(read("{\"colour\": \"blue\"}"), "f: 'colour' must be one of red, green, got blue");
+  EXPECT_EQ(read("{\"layers\": [1, \"x\"]}"), "f: 'layers' must be a whole number that fits, got \"x\"");
+  EXPECT_EQ(read("[1]"), "f: expected a JSON object");
+}
+
+TEST(Fields, SetsFromText) {
+  Config config;
+  const std::vector<Field> fields = fields_of(config);
+  set_field(fields, "inner.rate", "0.125");
+  set_field(fields, "colour", "green");
+  set_field(fields, "layers", "[3,4]");
+  EXPECT_EQ(config.inner.rate, 0.125f);
+  EXPECT_EQ(config.colour, Colour::kGreen);
+  EXPECT_EQ(config.layers, (std::vector<int32_t>{3, 4}));
+  EXPECT_EQ(field_text(fields[6]), "green");
+  EXPECT_THROW(set_field(fields, "inner.rate", "fast"), UsageError);
+}
+
+}  // namespace
+}  // namespace fathom

@@ -1,0 +1,57 @@
+#include "base/isa.h"
+
+#include <cstdlib>
+
+#include "base/format.h"
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace fathom {
+
+const char* name_of(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar: return "scalar";
+    case Isa::kDotprod: return "dotprod";
+    case Isa::kI8mm: return "i8mm";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
+  }
+  return "?";
+}
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> isas;
+#if defined(__aarch64__)
+  const unsigned long caps = getauxval(AT_HWCAP), caps2 = getauxval(AT_HWCAP2);
+  const bool dotprod = (caps & HWCAP_ASIMDDP) && (caps & HWCAP_ASIMDHP) && (caps & HWCAP_FPHP);
+  if (dotprod && (caps2 & HWCAP2_I8MM) && (caps2 & HWCAP2_BF16)) isas.push_back(Isa::kI8mm);
+  if (dotprod) isas.push_back(Isa::kDotprod);
+#elif defined(__x86_64__)
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
+    isas.push_back(Isa::kAvx512);
+  }
+  if (avx2) isas.push_back(Isa::kAvx2);
+#endif
+  isas.push_back(Isa::kScalar);
+  return isas;
+}
+
+Isa choose_isa() {
+  const std::vector<Isa> supported = supported_isas();
+  const char* wanted = std::getenv("FATHOM_ISA");
+  if (!wanted || !*wanted) return supported.front();
+  std::string names;
+  for (Isa isa : supported) {
+    if (std::string_view(wanted) == name_of(isa)) return isa;
+    names += std::string(names.empty() ? "" : ", ") + name_of(isa);
+  }
+  fail("FATHOM_ISA must be one of {} on this machine, got '{}'", names, printable(wanted));
+}
+
+}  // namespace fathom

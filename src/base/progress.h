@@ -1,0 +1,31 @@
+// How far a long job is: a bar on stderr, only when that is a terminal.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace fathom {
+
+class Progress {
+ public:
+  Progress(std::string label, int64_t total);
+  ~Progress();  // wipes the bar
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void add(int64_t done);  // draws at most ten times a second
+
+ private:
+  void draw() const;
+
+  std::string label_;
+  int64_t total_, done_ = 0;
+  bool shown_;
+  std::chrono::steady_clock::time_point start_, drawn_;
+};
+
+// "  1.2 GiB", "345 KiB"
+std::string bytes_text(int64_t bytes);
+
+}  // namespace fathom

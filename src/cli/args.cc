@@ -1,0 +1,182 @@
+#include "cli/args.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+[[noreturn]] void usage(const std::string& message) {
+  throw UsageError(message);
+}
+
+// CLI11 would read -ctk as -c tk.
+std::vector<std::string> with_long_names(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    if (argument == "-ctk") argument = "--cache-type-k";
+    if (argument == "-ctv") argument = "--cache-type-v";
+  }
+  return arguments;
+}
+
+std::string last_name(const std::string& names) {
+  const size_t comma = names.rfind(',');
+  return comma == std::string::npos ? names : names.substr(comma + 1);
+}
+
+}  // namespace
+
+struct Args::Parser {
+  CLI::App app;
+  std::string verb, group;
+  bool help = false;
+
+  CLI::Option* finish(CLI::Option* option, const std::string& meta, const std::string& standard) {
+    option->type_name(meta)->group(group);
+    if (!standard.empty()) option->default_str(standard);
+    return option;
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) out.push_back("-" + name);
+    }
+    return out;
+  }
+  [[noreturn]] void refuse_extra(const std::vector<std::string>& extras) const {
+    const std::string& word = extras.front();
+    if (!word.starts_with("-"))
+      usage(fmt::format("{}: unexpected argument '{}' (see fathom {} -h)", verb, printable(word), verb));
+    const std::vector<std::string> known = names();
+    const std::string near = nearest_name(word.substr(0, word.find('=')), known.data(), known.size());
+    usage(fmt::format("{}: unknown option '{}'{} (see fathom {} -h)", verb, printable(word),
+                      near.empty() ? "" : ", did you mean '" + near + "'?", verb));
+  }
+};
+
+Args::Args(const std::string& verb, const std::string& summary, const std::string& example)
+    : parser_(std::make_unique<Parser>()) {
+  parser_->verb = verb;
+  parser_->group = "Options";
+  CLI::App& app = parser_->app;
+  app.name("fathom " + verb);
+  app.description(summary);
+  app.footer("Example:\n  " + example);
+  app.set_help_flag();
+  app.allow_extras();
+  app.add_flag("-h,--help", parser_->help, "Print this help")->group("Options");
+  app.get_formatter()->column_width(34);
+}
+
+Args::~Args() = default;
+
+void Args::group(const std::string& title) {
+  parser_->group = title;
+}
+
+void Args::text(const std::string& names, std::string& value, const std::string& meta,
+                const std::string& help) {
+  parser_->finish(parser_->app.add_option_function<std::string>(
+                      names, [&value](const std::string& given) { value = given; }, help),
+                  meta, value);
+}
+
+void Args::texts(const std::string& names, std::vector<std::string>& values, const std::string& meta,
+                 const std::string& help) {
+  CLI::Option* option = parser_->app.add_option_function<std::vector<std::string>>(
+      names, [&values](const std::vector<std::string>& given) { values = given; }, help);
+  option->allow_extra_args(false);  // one value for each time the option is written
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  parser_->finish(option, meta, "");
+}
+
+void Args::integer(const std::string& names, int64_t& value, const std::string& help, int64_t least,
+                   int64_t most) {
+  const std::string name = last_name(names);
+  const auto set = [&value, name, least, most](const std::string& given) {
+    value = parse_integer(name, given, least, most);
+  };
+  parser_->finish(parser_->app.add_option_function<std::string>(names, set, help), "N",
+                  std::to_string(value));
+}
+
+void Args::number(const std::string& names, double& value, const std::string& help) {
+  const std::string name = last_name(names);
+  const auto set = [&value, name](const std::string& given) { value = parse_number(name, given); };
+  parser_->finish(parser_->app.add_option_function<std::string>(names, set, help), "X",
+                  fmt::format("{:g}", value));
+}
+
+void Args::choice(const std::string& names, std::string& value, const std::vector<std::string>& choices,
+                  const std::string& help) {
+  const std::string name = last_name(names);
+  const auto set = [&value, name, choices](const std::string& given) {
+    std::string list;
+    for (const std::string& choice : choices) {
+      if (choice == given) {
+        value = given;
+        return;
+      }
+      list += (list.empty() ? "" : ", ") + choice;
+    }
+    usage(fmt::format("{} must be one of {}, got '{}'", name, list, printable(given)));
+  };
+  std::string meta;
+  for (const std::string& choice : choices) meta += (meta.empty() ? "" : "|") + choice;
+  parser_->finish(parser_->app.add_option_function<std::string>(names, set, help), meta, value);
+}
+
+void Args::flag(const std::string& names, bool& value, const std::string& help) {
+  parser_->app.add_flag(names, value, help)->group(parser_->group);
+}
+
+bool Args::parse(const std::vector<std::string>& arguments) {
+  std::vector<std::string> reversed = with_long_names(arguments);
+  for (const std::string& argument : reversed) {
+    if (argument == "-h" || argument == "--help") {
+      std::fputs(parser_->app.help().c_str(), stdout);
+      return false;
+    }
+  }
+  std::reverse(reversed.begin(), reversed.end());  // as CLI11 wants them
+  try {
+    parser_->app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    usage(fmt::format("{}: {} (see fathom {} -h)", parser_->verb, printable(error.what()), parser_->verb));
+  }
+  const std::vector<std::string> extras = parser_->app.remaining();
+  if (!extras.empty()) parser_->refuse_extra(extras);
+  return true;
+}
+
+bool Args::given(const std::string& name) const {
+  const CLI::Option* option = parser_->app.get_option_no_throw(name);
+  return option && option->count() > 0;
+}
+
+int64_t parse_integer(const std::string& name, const std::string& text, int64_t least, int64_t most) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= least && value <= most)
+    return value;
+  const std::string range =
+      most == INT64_MAX ? fmt::format("of at least {}", least) : fmt::format("from {} to {}", least, most);
+  usage(fmt::format("{} must be a whole number {}, got '{}'", name, range, printable(text)));
+}
+
+double parse_number(const std::string& name, const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || std::isspace(static_cast<unsigned char>(text[0])) ||
+      !std::isfinite(value)) {
+    usage(fmt::format("{} must be a number, got '{}'", name, printable(text)));
+  }
+  return value;
+}
+
+}  // namespace fathom

@@ -1,0 +1,221 @@
+// fathom info: what a model's files hold.
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/progress.h"
+#include "cli/model_path.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/verbs.h"
+#include "io/file_kind.h"
+#include "io/gguf.h"
+#include "model/weights.h"
+#include "quant/formats.h"
+#include "text/chat_template.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+Json metadata_value(const GgufValue& value) {
+  if (const auto* i = std::get_if<int64_t>(&value.value))
+    return value.type == GgufType::kBool ? Json(*i != 0) : Json(*i);
+  if (const auto* d = std::get_if<double>(&value.value)) return *d;
+  if (const auto* s = std::get_if<std::string>(&value.value)) return *s;
+  const auto& values = std::get<GgufArray>(value.value).values;
+  return std::visit([](const auto& list) { return fmt::format("list of {}", list.size()); }, values);
+}
+
+Json metadata_of(const GgufFile& file) {
+  Json out = Json::object();
+  for (const GgufKeyValue& pair : file.metadata()) out[pair.key] = metadata_value(pair.value);
+  return out;
+}
+
+Json token_json(const Tokenizer& tokenizer, int32_t id) {
+  return id < 0 ? Json() : Json{{"id", id}, {"token", tokenizer.token(id)}};
+}
+
+// The format's name, or why there is none.
+std::string template_text(const Tokenizer& tokenizer) {
+  if (tokenizer.chat_template().empty()) return "none";
+  try {
+    return ChatTemplate::recognise(tokenizer.chat_template(), "", "").format().name;
+  } catch (const UserError&) {
+    return "unknown";
+  }
+}
+
+Json tokenizer_json(const Tokenizer& tokenizer) {
+  Json out;
+  out["kind"] = tokenizer.kind();
+  out["tokens"] = tokenizer.vocab_size();
+  out["bos"] = token_json(tokenizer, tokenizer.bos());
+  out["adds_bos"] = tokenizer.adds_bos();
+  out["eos"] = token_json(tokenizer, tokenizer.eos());
+  out["adds_eos"] = tokenizer.adds_eos();
+  out["chat_template"] = template_text(tokenizer);
+  return out;
+}
+
+struct TypeUse {
+  int64_t tensors = 0, parameters = 0, bytes = 0;
+};
+
+Json dtypes_json(const std::map<DType, TypeUse>& uses) {
+  Json out = Json::object();
+  for (const auto& [type, use] : uses) {
+    out[name_of(type)] = {{"tensors", use.tensors},
+                          {"parameters", use.parameters},
+                          {"bytes", use.bytes},
+                          {"slow", !has_dot_kernel(type)}};
+  }
+  return out;
+}
+
+Json model_json(const Model& model) {
+  const ModelConfig& c = model.config;
+  std::map<DType, TypeUse> uses;
+  for (const WeightSpec& spec : weight_specs(model)) {
+    TypeUse& use = uses[spec.tensor->dtype()];
+    ++use.tensors;
+    use.parameters += spec.tensor->numel();
+    use.bytes += spec.tensor->nbytes();
+  }
+  int64_t windows = 0;
+  for (int32_t window : c.windows) windows += window > 0;
+  Json out;
+  out["architecture"] = c.architecture;
+  out["format"] = model.format;
+  out["parameters"] = model.parameters();
+  out["layers"] = c.layers;
+  out["width"] = c.width;
+  out["heads"] = c.heads;
+  out["kv_heads"] = c.kv_heads;
+  out["head_dim"] = c.head_dim;
+  out["ffn_width"] = c.ffn_width;
+  out["vocab"] = c.vocab;
+  out["context"] = c.context;
+  out["windowed_layers"] = windows;
+  out["tied_output"] = c.tied;
+  out["dtypes"] = dtypes_json(uses);
+  out["weight_bytes"] = model.weight_bytes();
+  // Keys and values of every layer, f16.
+  out["cache_bytes_per_token"] = c.layers * c.kv_heads * row_bytes(DType::kF16, c.head_dim) * 2;
+  out["method"] = "dense";
+  out["calibration"] = nullptr;
+  if (model.tokenizer) out["tokenizer"] = tokenizer_json(*model.tokenizer);
+  if (model.gguf) out["metadata"] = metadata_of(*model.gguf);
+  return out;
+}
+
+// A GGUF that is no model we can run: a vocabulary alone, or an architecture that is not known.
+Json gguf_json(const std::string& path, const std::string& why) {
+  const auto file = GgufFile::open(path);
+  std::map<DType, TypeUse> uses;
+  int64_t parameters = 0;
+  for (const GgufTensorInfo& info : file->tensors()) {
+    TypeUse& use = uses[info.dtype];
+    ++use.tensors;
+    use.parameters += info.shape.numel();
+    use.bytes += info.shape.numel() / info.shape.last() * row_bytes(info.dtype, info.shape.last());
+    parameters += info.shape.numel();
+  }
+  const std::string architecture = file->string("general.architecture", "unknown");
+  Json out;
+  out["architecture"] = architecture;
+  out["format"] = "gguf";
+  out["parameters"] = parameters;
+  out["layers"] = file->integer(architecture + ".block_count", 0);
+  out["dtypes"] = dtypes_json(uses);
+  if (file->tensors().empty()) {
+    out["vocabulary_only"] = true;
+  } else {
+    out["runs"] = false;
+    out["why_not"] = why;
+  }
+  try {
+    out["tokenizer"] = tokenizer_json(*tokenizer_from_gguf(*file));
+  } catch (const UserError& error) {
+    out["tokenizer"] = {{"error", error.what()}};
+  }
+  out["metadata"] = metadata_of(*file);
+  return out;
+}
+
+int64_t bytes_on_disk(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return static_cast<int64_t>(fs::file_size(path, error));
+  int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".safetensors")
+      bytes += static_cast<int64_t>(fs::file_size(entry.path(), error));
+  }
+  return bytes;
+}
+
+std::string plain(const Json& value) {
+  return value.is_string() ? printable(value.get<std::string>(), 100) : value.dump();
+}
+
+void print_plain(const Json& info) {
+  std::string text;
+  for (const auto& [key, value] : info.items()) {
+    if (key == "metadata" || key == "dtypes" || key == "tokenizer") continue;
+    const bool bytes = key.find("bytes") != std::string::npos;
+    text += fmt::format("{:<22} {}\n", key, bytes ? bytes_text(value.get<int64_t>()) : plain(value));
+  }
+  for (const auto& [type, use] : info["dtypes"].items()) {
+    text += fmt::format("{:<22} {} tensors, {} parameters, {}{}\n", "weights " + type, plain(use["tensors"]),
+                        plain(use["parameters"]), bytes_text(use["bytes"].get<int64_t>()),
+                        use["slow"].get<bool>() ? " (slow: decoded before every product)" : "");
+  }
+  if (info.contains("tokenizer")) {
+    for (const auto& [key, value] : info["tokenizer"].items()) {
+      const std::string shown = value.is_object()
+                                    ? fmt::format("{} '{}'", plain(value["id"]), plain(value["token"]))
+                                    : plain(value);
+      text += fmt::format("{:<22} {}\n", "tokenizer " + key, shown);
+    }
+  }
+  if (info.contains("metadata")) {
+    for (const auto& [key, value] : info["metadata"].items())
+      text += fmt::format("  {} = {}\n", printable(key), plain(value));
+  }
+  print(text);
+}
+
+}  // namespace
+
+int run_info(const Arguments& arguments) {
+  Args args("info", "Says what a model's files hold. Nothing is computed.",
+            "fathom info -m SmolLM2-135M-Instruct.Q4_1.gguf --json");
+  ModelOptions o;
+  add_model_options(args, o, false);
+  if (!args.parse(arguments)) return 0;
+  check_model_options(args, o);
+  const ModelFiles files = find_model(o.model);
+  Json info;
+  info["path"] = files.model;
+  info["file_bytes"] = bytes_on_disk(files.model);
+  const bool gguf = file_kind(files.model) == FileKind::kGguf;
+  try {
+    const bool vocabulary = gguf && GgufFile::open(files.model)->tensors().empty();
+    info.update(vocabulary ? gguf_json(files.model, "") : model_json(load_from_options(o).model));
+  } catch (const UserError& error) {
+    if (!gguf) throw;
+    info.update(gguf_json(files.model, error.what()));
+  }
+  if (o.json) {
+    print_json(info);
+  } else {
+    print_plain(info);
+  }
+  return 0;
+}
+
+}  // namespace fathom

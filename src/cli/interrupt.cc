@@ -1,0 +1,34 @@
+#include "cli/interrupt.h"
+
+#include <csignal>
+
+namespace fathom {
+namespace {
+
+std::atomic<bool> flag{false};  // a signal handler can reach nothing but a global
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void on_interrupt(int) {
+  if (flag.exchange(true)) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+}
+
+}  // namespace
+
+void watch_interrupts() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // without SA_RESTART: a read from the terminal returns
+  sigaction(SIGINT, &action, nullptr);
+}
+
+const std::atomic<bool>& interrupted() {
+  return flag;
+}
+
+void forget_interrupt() {
+  flag = false;
+}
+
+}  // namespace fathom

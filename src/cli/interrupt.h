@@ -1,0 +1,14 @@
+// Ctrl-C: the first one asks, the second one ends the process.
+#pragma once
+
+#include <atomic>
+
+namespace fathom {
+
+inline constexpr int kInterruptedExit = 130;
+
+void watch_interrupts();
+const std::atomic<bool>& interrupted();
+void forget_interrupt();  // a conversation goes on after an answer was cut short
+
+}  // namespace fathom

@@ -1,0 +1,123 @@
+#include "cli/model_path.h"
+
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// `builtin`: FATHOM_MODELS; beside the build folder; where `make install` puts it.
+ModelFiles find_builtin() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::vector<fs::path> places;
+  if (const std::string models = environment("FATHOM_MODELS"); !models.empty()) places.push_back(models);
+  places.push_back(program.parent_path() / "models");
+  places.push_back(program.parent_path() / "share" / "fathom" / "models");
+  std::string looked;
+  for (const fs::path& place : places) {
+    const fs::path folder = place / "stories260k";
+    if (exists(folder / "stories260K.bin")) return {folder / "stories260K.bin", folder / "tok512.bin"};
+    looked += (looked.empty() ? "" : ", ") + place.string();
+  }
+  fail("the builtin model was not found in {}; FATHOM_MODELS may name its folder", printable(looked, 600));
+}
+
+bool is_repository_name(const std::string& name) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == name.size() ||
+      name.find('/', slash + 1) != std::string::npos)
+    return false;
+  for (char c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '/' && c != '-' && c != '_' && c != '.')
+      return false;
+  }
+  return name.front() != '.' && name[slash + 1] != '.';
+}
+
+// The rule of the huggingface_hub package.
+fs::path hub_cache() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string value = environment(name); !value.empty()) return value;
+  }
+  if (const std::string home = environment("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  const std::string cache = environment("XDG_CACHE_HOME");
+  const fs::path base = cache.empty() ? fs::path(environment("HOME")) / ".cache" : fs::path(cache);
+  return base / "huggingface" / "hub";
+}
+
+// The commit that refs/main names, or the only one there is.
+fs::path snapshot_of(const fs::path& repository) {
+  std::ifstream ref(repository / "refs" / "main");
+  std::string commit;
+  if (ref && std::getline(ref, commit)) {
+    for (char c : commit) {
+      if (!std::isalnum(static_cast<unsigned char>(c))) commit.clear();
+      if (commit.empty()) break;
+    }
+    if (!commit.empty() && exists(repository / "snapshots" / commit))
+      return repository / "snapshots" / commit;
+  }
+  std::vector<fs::path> snapshots;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(repository / "snapshots", error))
+    snapshots.push_back(entry.path());
+  if (snapshots.size() == 1) return snapshots.front();
+  fail("{}: refs/main names no snapshot that is there, and there are {} of them",
+       printable(repository.string()), snapshots.size());
+}
+
+// A repository of GGUF files is a model when it holds one of them.
+fs::path model_in(const fs::path& snapshot) {
+  if (exists(snapshot / "config.json")) return snapshot;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(snapshot, error)) {
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path());
+  }
+  if (files.size() == 1) return files.front();
+  if (files.size() > 1)
+    fail("{} holds {} GGUF files: name one with -m", printable(snapshot.string()), files.size());
+  return snapshot;
+}
+
+ModelFiles find_in_hub_cache(const std::string& name) {
+  const fs::path cache = hub_cache();
+  const size_t slash = name.find('/');
+  const fs::path repository = cache / ("models--" + name.substr(0, slash) + "--" + name.substr(slash + 1));
+  if (!exists(repository)) {
+    fail(
+        "{} is no file or folder here, and not in the Hugging Face cache {}; to fetch it there: hf download "
+        "{}",
+        name, printable(cache.string()), name);
+  }
+  return {model_in(snapshot_of(repository)), ""};
+}
+
+}  // namespace
+
+ModelFiles find_model(const std::string& name) {
+  if (name == "builtin") return find_builtin();
+  if (exists(name)) return {name, ""};
+  if (is_repository_name(name)) return find_in_hub_cache(name);
+  fail("no such file or folder: {}", printable(name));
+}
+
+}  // namespace fathom

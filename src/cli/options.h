@@ -1,0 +1,47 @@
+// The options that verbs share, as CLI.md has them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/args.h"
+#include "infer/sampler.h"
+#include "model/model.h"
+
+namespace fathom {
+
+struct ModelOptions {
+  std::string model, tokenizer, adapter;
+  bool force_adapter = false, no_mmap = false, context_shift = false, json = false, quiet = false;
+  int64_t threads = 0;  // 0: the cores this process may use
+  int64_t context = 0;  // 0: the model's
+  std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide;
+  double budget = 1, saved = 0;
+};
+
+// -m and what goes with a model's files; with what a run of the model needs when `runs`.
+void add_model_options(Args& args, ModelOptions& options, bool runs);
+
+// After parsing: -m is there, and the values make sense together. A model without a skipping method runs
+// everything: a budget other than 1, an adapter or the masked oracle is refused. UsageError.
+void check_model_options(const Args& args, const ModelOptions& options);
+
+// --dtype by name; none when it was not given. An unknown one, or one that cannot be made, is a UsageError
+// with the list.
+std::optional<DType> weight_type(const std::string& option, const std::string& name);
+
+struct SamplingOptions {
+  double temperature = 0.8, top_p = 0.95, min_p = 0.05, repeat_penalty = 1, presence_penalty = 0,
+         frequency_penalty = 0;
+  int64_t top_k = 40, repeat_last_n = 64;
+  std::string seed = "0";
+  std::vector<std::string> logit_bias;  // "ID:VALUE"
+};
+
+void add_sampling_options(Args& args, SamplingOptions& options);
+
+// What was given on the command line, else what the model's generation_config says, else the defaults.
+SamplerConfig sampler_config(const Args& args, const SamplingOptions& options,
+                             const GenerationDefaults& defaults);
+
+}  // namespace fathom

@@ -1,0 +1,61 @@
+#include "cli/output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+
+namespace fathom {
+
+void print(std::string_view text) {
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written && errno != EINTR) fail("writing to stdout failed: {}", std::strerror(errno));
+}
+
+void print_json(const nlohmann::ordered_json& object) {
+  print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+void add_savings(nlohmann::ordered_json& object, const Savings& savings) {
+  object["skip_ratio"] = savings.skip_ratio;
+  object["block_flops"] = savings.block_flops;
+  object["net_flops"] = savings.net_flops;
+  object["net_bytes"] = savings.net_bytes;
+}
+
+std::string for_terminal(std::string_view text) {
+  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  if (!terminal) return std::string(text);
+  std::string out;
+  while (!text.empty()) {
+    const size_t plain = std::min(text.find_first_of("\n\t"), text.size());
+    out += printable(text.substr(0, plain), SIZE_MAX);
+    if (plain < text.size()) out += text[plain];
+    text.remove_prefix(std::min(plain + 1, text.size()));
+  }
+  return out;
+}
+
+std::string shaded(std::string_view text, double share) {
+  // xterm's grey ramp, colours 232 (dark) to 255 (light), with ink that can be read on it.
+  const int grey = 236 + static_cast<int>(std::lround(19 * std::clamp(share, 0.0, 1.0)));
+  std::string out;
+  while (!text.empty()) {
+    // A line end inside the colour would paint the rest of the terminal's line.
+    const size_t line = std::min(text.find('\n'), text.size());
+    if (line > 0)
+      out += fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", grey, grey > 245 ? 16 : 231, text.substr(0, line));
+    if (line < text.size()) out += '\n';
+    text.remove_prefix(std::min(line + 1, text.size()));
+  }
+  return out;
+}
+
+}  // namespace fathom

@@ -1,0 +1,21 @@
+// From what the user wrote to the model's tokens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "text/chat_template.h"
+
+namespace fathom {
+
+// `name`: one of the known formats, or "auto" or "" for the one the model's file has. None there is a
+// UserError.
+ChatTemplate chat_template_of(const Model& model, const std::string& name);
+
+// The conversation with the assistant's turn opened. Special tokens are those of the template; BOS is in it
+// where the template has one.
+std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                 const std::vector<ChatMessage>& messages);
+
+}  // namespace fathom

@@ -1,0 +1,131 @@
+// fathom score: the log-probability of every token of a text.
+#include "infer/score.h"
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/verbs.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  ModelOptions model;
+  std::string prompt, file, ids;
+  int64_t top = 0, chunk = 0, prompt_tokens = 0;
+};
+
+bool parse(Args& args, Options& o, const Arguments& arguments) {
+  args.text("-f,--file", o.file, "FILE", "The text; -: from stdin");
+  args.text("-p,--prompt", o.prompt, "TEXT", "The text itself");
+  args.text("--ids", o.ids, "FILE", "The tokens, as a JSON list of ids");
+  args.integer("--top", o.top, "Also the K most likely tokens of each place", 0, 1000);
+  args.integer("--chunk", o.chunk,
+               "Feed the cache so many tokens at a time (1: as decode does; 0: as is best)", 0, INT32_MAX);
+  args.integer("--prompt-tokens", o.prompt_tokens,
+               "The first P tokens are context and do not count in nll and perplexity", 0, INT32_MAX);
+  add_model_options(args, o.model, true);
+  if (!args.parse(arguments)) return false;
+  check_model_options(args, o.model);
+  if (args.given("--file") + args.given("--prompt") + args.given("--ids") != 1) {
+    throw UsageError("score: give the text with one of --file, -p and --ids");
+  }
+  return true;
+}
+
+Json top_json(const ScoreResult& result) {
+  Json all = Json::array();
+  for (size_t i = 0; i < result.top.size(); ++i) {
+    Json place = Json::array();
+    for (const TokenLogProb& token : result.top[i])
+      place.push_back({{"id", token.id}, {"logprob", token.logprob}});
+    all.push_back(i == 0 ? Json() : place);
+  }
+  return all;
+}
+
+std::string token_text(const Model& model, int32_t id) {
+  return model.tokenizer ? printable(model.tokenizer->piece(id, true)) : "";
+}
+
+void print_table(const Model& model, const std::vector<int32_t>& ids, const ScoreResult& result) {
+  std::string table;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    table += fmt::format("{:>8}  {:>10}  '{}'", ids[i],
+                         i == 0 ? "-" : fmt::format("{:.5f}", result.logprobs[i]), token_text(model, ids[i]));
+    for (size_t k = 0; i > 0 && i < result.top.size() && k < result.top[i].size(); ++k) {
+      table += fmt::format("  {}'{}' {:.3f}", k == 0 ? "best: " : "", token_text(model, result.top[i][k].id),
+                           result.top[i][k].logprob);
+    }
+    table += "\n";
+  }
+  print(table);
+}
+
+}  // namespace
+
+int run_score(const Arguments& arguments) {
+  Args args("score", "Gives the log-probability of every token of a text, and its perplexity.",
+            "fathom score -m builtin -p \"Once upon a time, there was a little girl.\"\n"
+            "  fathom score -m model.gguf --file text.txt --dtype f32 --json");
+  Options o;
+  if (!parse(args, o, arguments)) return 0;
+  Session session(o.model);
+  const Model& model = session.model();
+  const std::vector<int32_t> ids = args.given("--ids")    ? read_ids(o.ids, model.config.vocab)
+                                   : args.given("--file") ? session.tokenizer().encode(read_input(o.file))
+                                                          : session.tokenizer().encode(o.prompt);
+  const auto count = static_cast<int64_t>(ids.size());
+  if (count > session.context())
+    fail("score: the text has {} tokens, the context {}: shorten it or raise -c", count, session.context());
+  if (count < 2)
+    fail("score: a text needs at least 2 tokens, since nothing predicts the first; got {}", count);
+  if (o.prompt_tokens >= count) {
+    throw UsageError(
+        fmt::format("--prompt-tokens must be below the text's {} tokens, got {}", count, o.prompt_tokens));
+  }
+  session.make_cache(count);
+
+  Progress progress("scoring", count);
+  ScoreOptions options;
+  options.chunk = o.chunk;
+  options.top = o.top;
+  options.cancel = &interrupted();
+  options.on_progress = [&](int64_t done) { progress.add(done); };
+  const auto start = std::chrono::steady_clock::now();
+  const ScoreResult result = score(session.feeder(), ids, options);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (result.cancelled) return kInterruptedExit;
+
+  const double nll = result.mean_nll(o.prompt_tokens);
+  const int64_t scored = count - std::max<int64_t>(1, o.prompt_tokens);
+  if (!o.model.json) {
+    print_table(model, ids, result);
+    print(fmt::format("{} tokens, {} scored: nll {:.5f}, perplexity {:.4f}, {:.2f} s\n", count, scored, nll,
+                      std::exp(nll), seconds));
+    return 0;
+  }
+  Json out;
+  out["ids"] = ids;
+  out["logprobs"] = result.logprobs;
+  out["logprobs"][0] = nullptr;
+  if (o.top > 0) out["top"] = top_json(result);
+  out["scored_tokens"] = scored;
+  out["nll"] = nll;
+  out["perplexity"] = std::exp(nll);
+  out["seconds"] = seconds;
+  out["tokens_per_s"] = static_cast<double>(count) / seconds;
+  add_savings(out, session.feeder().savings());
+  print_json(out);
+  return 0;
+}
+
+}  // namespace fathom

@@ -1,0 +1,98 @@
+#include "cli/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "cli/model_path.h"
+
+namespace fathom {
+namespace {
+
+DType cache_type(const char* option, const std::string& name, DType standard) {
+  if (name.empty()) return standard;
+  DType type;
+  const bool known = parse_dtype(name, &type) && (type == DType::kF32 || type == DType::kF16 ||
+                                                  type == DType::kBF16 || type == DType::kQ8_0);
+  if (!known)
+    throw UsageError(
+        fmt::format("{} must be one of f32, f16, bf16, q8_0, got '{}'", option, printable(name)));
+  return type;
+}
+
+}  // namespace
+
+LoadedModel load_from_options(const ModelOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  LoadOptions load;
+  load.dtype = weight_type("--dtype", options.dtype);
+  load.mode = options.no_mmap ? MappedFile::Mode::kRead : MappedFile::Mode::kMap;
+  const ModelFiles files = find_model(options.model);
+  load.tokenizer = options.tokenizer.empty() ? files.tokenizer : options.tokenizer;
+
+  LoadedModel loaded;
+  ContextOptions where;
+  where.device = options.device == "cuda" ? Device::kCuda : Device::kCpu;
+  where.threads = static_cast<int>(options.threads);
+  loaded.ctx = std::make_unique<Context>(where);
+  loaded.model = load_model(*loaded.ctx, files.model, load);
+  loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+Session::Session(const ModelOptions& options) {
+  const DType standard = options.dtype == "f32" ? DType::kF32 : DType::kF16;
+  cache_options_.k_type = cache_type("-ctk", options.key_type, standard);
+  cache_options_.v_type = cache_type("-ctv", options.value_type, standard);
+  loaded_ = load_from_options(options);
+  const int64_t trained = loaded_.model.config.context;
+  context_ = options.context > 0 ? options.context : trained;
+  if (context_ > trained) {
+    log_warn(fmt::format(
+        "-c {} is longer than the {} tokens this model was trained for: what comes after them will be poor",
+        context_, trained));
+  }
+}
+
+void Session::make_cache(int64_t tokens, int64_t sequences) {
+  cache_options_.sequences = sequences;
+  cache_options_.context = tokens < 0 ? context_ : std::clamp<int64_t>(tokens, 1, context_);
+  cache_ = std::make_unique<KvCache>(ctx(), model().config, cache_options_);
+  feeder_ = std::make_unique<Feeder>(ctx(), model(), *cache_, policy_, state_);
+}
+
+const Tokenizer& Session::tokenizer() const {
+  if (model().tokenizer) return *model().tokenizer;
+  fail("{}: there is no tokenizer with this model: give one with --tokenizer", printable(model().path));
+}
+
+std::string read_input(const std::string& path) {
+  if (path != "-") return read_text_file(path);
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (std::cin.bad()) fail("reading stdin failed");
+  return text;
+}
+
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocab) {
+  const nlohmann::json list = nlohmann::json::parse(read_input(path), nullptr, false);
+  if (!list.is_array())
+    fail("{}: expected a JSON list of token ids, got {}", printable(path),
+         list.is_discarded() ? "no JSON" : list.type_name());
+  std::vector<int32_t> ids;
+  ids.reserve(list.size());
+  for (const auto& entry : list) {
+    const bool good = entry.is_number_integer() && entry >= 0 && entry < vocab;
+    if (!good) {
+      fail("{}: entry {} must be a token id from 0 to {}, got {}", printable(path), ids.size(), vocab - 1,
+           printable(entry.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), 40));
+    }
+    ids.push_back(entry.get<int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace fathom

@@ -1,0 +1,53 @@
+// A model that is ready to run: what every verb that runs one builds from its options.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "infer/feeder.h"
+#include "model/load.h"
+
+namespace fathom {
+
+// The model's files found and loaded on a context of the wanted device and threads.
+struct LoadedModel {
+  std::unique_ptr<Context> ctx;
+  Model model;
+  double load_seconds = 0;
+};
+LoadedModel load_from_options(const ModelOptions& options);
+
+class Session {
+ public:
+  explicit Session(const ModelOptions& options);
+
+  // The cache, made once it is known how many tokens will come: no longer than the context that was asked for
+  // (or the model's). `tokens` < 0: all of it.
+  void make_cache(int64_t tokens = -1, int64_t sequences = 1);
+
+  Context& ctx() { return *loaded_.ctx; }
+  const Model& model() const { return loaded_.model; }
+  const Tokenizer& tokenizer() const;  // none: a UserError that says what to give
+  int64_t context() const { return context_; }
+  double load_seconds() const { return loaded_.load_seconds; }
+  Feeder& feeder() { return *feeder_; }
+
+ private:
+  LoadedModel loaded_;
+  int64_t context_;
+  KvCacheOptions cache_options_;
+  DensePolicy policy_;
+  PolicyState state_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Feeder> feeder_;
+};
+
+// The whole of a text file, or of stdin for "-".
+std::string read_input(const std::string& path);
+
+// A JSON list of token ids, each in [0, vocab). A UserError names the file and the first entry that is not.
+std::vector<int32_t> read_ids(const std::string& path, int64_t vocab);
+
+}  // namespace fathom

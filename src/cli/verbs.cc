@@ -1,0 +1,19 @@
+#include "cli/verbs.h"
+
+namespace fathom {
+
+std::span<const Verb> verbs() {
+  static constexpr Verb kVerbs[] = {
+      {"generate", "continue a prompt", run_generate},
+      {"chat", "talk with a model that has a chat template", run_chat},
+      {"score", "log-probability of every token of a text", run_score},
+      {"tokenize", "text to token ids and back", run_tokenize},
+      {"info", "what a model's files hold", run_info},
+      {"convert", "write a model in another format", run_convert},
+      {"quantize", "write a GGUF with smaller weights", run_quantize},
+      {"bench", "measure speed", run_bench},
+  };
+  return kVerbs;
+}
+
+}  // namespace fathom

@@ -1,0 +1,57 @@
+// Runs the model over new tokens of cached sequences, and keeps the books of what the kernels did.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/counters.h"
+#include "model/transformer.h"
+
+namespace fathom {
+
+// METHODS.md section 0: what was saved, each a ratio against the dense backbone on the same rows and
+// contexts.
+struct Savings {
+  double skip_ratio = 0;   // share of (row, unit) pairs skipped, over all 2L units
+  double block_flops = 1;  // β: multiply-adds of the blocks
+  double net_flops = 1;    // all multiply-adds, the output matrix included
+  double net_bytes = 1;    // weight and cache bytes read
+};
+
+enum class LogitsFor : uint8_t { kNone, kLast, kAll };
+
+// Owns nothing but its buffers: the parts outlive it.
+class Feeder {
+ public:
+  Feeder(Context& ctx, const Model& model, KvCache& cache, const SkipPolicy& policy, PolicyState& state)
+      : ctx_(ctx), model_(model), cache_(cache), policy_(policy), state_(state) {}
+
+  // The next tokens of a sequence, in one pass. -> f32 (1 or tokens, vocab), in the arena of the caller's
+  // ArenaScope. A token outside the vocabulary is a UserError.
+  Tensor feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits);
+
+  // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
+  Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
+
+  Context& context() { return ctx_; }
+  const Model& model() const { return model_; }
+  KvCache& cache() { return cache_; }
+
+  Work work() const { return work_; }  // counted by the kernels since the start
+  Savings savings() const;
+
+ private:
+  Tensor run();
+  void check_token(int32_t token) const;
+
+  Context& ctx_;
+  const Model& model_;
+  KvCache& cache_;
+  const SkipPolicy& policy_;
+  PolicyState& state_;
+  std::vector<BatchRow> rows_;
+  Work work_;
+  uint64_t dense_block_madds_ = 0, dense_output_madds_ = 0;
+};
+
+}  // namespace fathom

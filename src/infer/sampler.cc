@@ -1,0 +1,245 @@
+#include "infer/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+[[noreturn]] void refuse_logit(float value, size_t id) {
+  fail("sampling: the logit of token {} is {}; the model's weights or the arithmetic are broken", id, value);
+}
+
+// Four floats in a register, on every machine that gcc and clang know.
+using Float4 = float __attribute__((vector_size(16)));
+using Mask4 = int32_t __attribute__((vector_size(16)));
+
+Float4 load(const float* from) {
+  Float4 v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+// Whether any of 16 logits is above `threshold` or a NaN. One test for a block: nearly all of a vocabulary is
+// below the worst of the best 40, and this passes over it at the speed of the cache.
+bool any_above(const float* logits, float threshold) {
+  const Float4 t = {threshold, threshold, threshold, threshold};
+  const Mask4 below =
+      (load(logits) <= t) & (load(logits + 4) <= t) & (load(logits + 8) <= t) & (load(logits + 12) <= t);
+  uint64_t halves[2];
+  std::memcpy(halves, &below, sizeof halves);
+  return (halves[0] & halves[1]) != ~uint64_t{0};
+}
+
+}  // namespace
+
+void check_sampler(const SamplerConfig& c) {
+  const auto need = [](bool good, const char* name, const char* range, double got) {
+    if (!good) throw UsageError(fmt::format("{} must be {}, got {}", name, range, got));
+  };
+  // Written so that a NaN fails too.
+  need(c.temperature >= 0 && c.temperature < 1e6f, "temperature", "0 or more", c.temperature);
+  need(c.top_k >= 0, "top-k", "0 (all) or more", c.top_k);
+  need(c.top_p >= 0 && c.top_p <= 1, "top-p", "between 0 and 1", c.top_p);
+  need(c.min_p >= 0 && c.min_p <= 1, "min-p", "between 0 and 1", c.min_p);
+  need(c.repeat_penalty > 0 && c.repeat_penalty < 1e6f, "repeat-penalty", "above 0", c.repeat_penalty);
+  need(c.repeat_last_n >= -1, "repeat-last-n", "-1 (all), 0 (off) or more", c.repeat_last_n);
+  need(std::abs(c.presence_penalty) < 1e6f, "presence-penalty", "a finite number", c.presence_penalty);
+  need(std::abs(c.frequency_penalty) < 1e6f, "frequency-penalty", "a finite number", c.frequency_penalty);
+}
+
+float probability_of(const Distribution& distribution, int32_t id) {
+  const auto at = std::find(distribution.ids.begin(), distribution.ids.end(), id);
+  return at == distribution.ids.end()
+             ? 0.0f
+             : distribution.probabilities[static_cast<size_t>(at - distribution.ids.begin())];
+}
+
+int32_t sample(const Distribution& distribution, Rng& rng) {
+  double sum = 0;  // the floats' own sum, not quite 1
+  for (float p : distribution.probabilities) sum += p;
+  const double target = rng.uniform_double() * sum;
+  double below = 0;
+  for (size_t i = 0; i + 1 < distribution.ids.size(); ++i) {
+    below += distribution.probabilities[i];
+    if (target < below) return distribution.ids[i];
+  }
+  return distribution.ids.back();
+}
+
+Sampler::Sampler(SamplerConfig config, int64_t vocab)
+    : config_(std::move(config)), vocab_(static_cast<size_t>(vocab)) {
+  check_sampler(config_);
+  for (const auto& [id, bias] : config_.logit_bias) {
+    if (id < 0 || id >= vocab)
+      throw UsageError(fmt::format("logit bias: token {} is not in the vocabulary of {}", id, vocab));
+    if (std::isnan(bias) || bias > 1e6f)
+      throw UsageError(fmt::format("logit bias of token {} must be a number, got {}", id, bias));
+  }
+  const bool penalises =
+      config_.repeat_last_n != 0 && (config_.repeat_penalty != 1.0f || config_.presence_penalty != 0.0f ||
+                                     config_.frequency_penalty != 0.0f);
+  if (!penalises) config_.repeat_last_n = 0;
+  adjusts_ = penalises || !config_.logit_bias.empty();
+  if (adjusts_) logits_.resize(vocab_);
+  const size_t most = config_.temperature == 0 ? 1
+                      : config_.top_k > 0 && static_cast<size_t>(config_.top_k) < vocab_
+                          ? static_cast<size_t>(config_.top_k)
+                          : vocab_;
+  candidates_.reserve(most);
+  distribution_.ids.reserve(most);
+  distribution_.probabilities.reserve(most);
+  recent_.reserve(static_cast<size_t>(std::max(0, config_.repeat_last_n)));
+}
+
+std::span<const float> Sampler::adjusted(std::span<const float> logits, std::span<const int32_t> history) {
+  if (!adjusts_) return logits;
+  std::copy(logits.begin(), logits.end(), logits_.begin());
+  for (const auto& [id, bias] : config_.logit_bias) logits_[static_cast<size_t>(id)] += bias;
+  penalise(history);
+  return logits_;
+}
+
+// Keskar et al. 2019 (CTRL): a logit is divided by the penalty when positive, multiplied when not; then the
+// OpenAI penalties: frequency for every occurrence in the window, presence once.
+void Sampler::penalise(std::span<const int32_t> history) {
+  if (config_.repeat_last_n == 0) return;
+  const size_t window =
+      config_.repeat_last_n < 0 ? history.size() : static_cast<size_t>(config_.repeat_last_n);
+  const auto last = history.subspan(history.size() - std::min(window, history.size()));
+  recent_.assign(last.begin(), last.end());
+  std::sort(recent_.begin(), recent_.end());
+  for (size_t i = 0, next; i < recent_.size(); i = next) {
+    next = i + 1;
+    while (next < recent_.size() && recent_[next] == recent_[i]) ++next;
+    if (recent_[i] < 0 || static_cast<size_t>(recent_[i]) >= vocab_) continue;
+    float& logit = logits_[static_cast<size_t>(recent_[i])];
+    logit = logit <= 0 ? logit * config_.repeat_penalty : logit / config_.repeat_penalty;
+    logit -= config_.frequency_penalty * static_cast<float>(next - i) + config_.presence_penalty;
+  }
+}
+
+// The `count` largest, best first, ties to the lower id. A heap with the worst of them on top: ids come in
+// ascending order, so an equal logit never displaces an earlier one.
+void Sampler::take_best(std::span<const float> logits, size_t count) {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  candidates_.clear();
+  float threshold = -std::numeric_limits<float>::infinity();  // also keeps −∞ out
+  const auto offer = [&](size_t i) {
+    const float x = logits[i];
+    if (!(x <= std::numeric_limits<float>::max())) refuse_logit(x, i);
+    if (x <= threshold) return;
+    if (candidates_.size() == count) {
+      std::pop_heap(candidates_.begin(), candidates_.end(), better);
+      candidates_.pop_back();
+    }
+    candidates_.push_back({x, static_cast<int32_t>(i)});
+    std::push_heap(candidates_.begin(), candidates_.end(), better);
+    if (candidates_.size() == count) threshold = candidates_.front().logit;
+  };
+  size_t i = 0;
+  for (; i + 16 <= logits.size(); i += 16) {
+    if (!any_above(logits.data() + i, threshold)) continue;
+    for (size_t j = i; j < i + 16; ++j) offer(j);
+  }
+  for (; i < logits.size(); ++i) offer(i);
+  std::sort_heap(candidates_.begin(), candidates_.end(), better);
+}
+
+void Sampler::take_all(std::span<const float> logits) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] <= std::numeric_limits<float>::max())) refuse_logit(logits[i], i);
+    if (logits[i] > -std::numeric_limits<float>::infinity())
+      candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+  }
+}
+
+// The smallest set of best candidates whose probabilities reach top-p (at least one), sorted; of a whole
+// vocabulary only as much as is needed gets sorted. -> its size.
+size_t Sampler::sort_until_top_p() {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  float largest = candidates_.front().logit;
+  for (const Candidate& c : candidates_) largest = std::max(largest, c.logit);
+  double sum = 0;
+  if (config_.top_p < 1) {
+    for (const Candidate& c : candidates_) sum += std::exp(c.logit - largest);
+  }
+  const double enough = config_.top_p * sum;
+  double reached = 0;
+  size_t sorted = 0;
+  while (sorted < candidates_.size()) {
+    const size_t piece = std::min(candidates_.size(), std::max<size_t>(64, sorted * 8));
+    const auto begin = candidates_.begin() + static_cast<ptrdiff_t>(sorted);
+    const auto end = candidates_.begin() + static_cast<ptrdiff_t>(piece);
+    if (end != candidates_.end()) std::nth_element(begin, end, candidates_.end(), better);
+    std::sort(begin, end, better);
+    const float floor = largest + std::log(config_.min_p);  // below it min-p would cut anyway; −∞ when off
+    for (; sorted < piece; ++sorted) {
+      const float logit = candidates_[sorted].logit;
+      if (sorted > 0 && logit < floor) return sorted;
+      if (config_.top_p >= 1) continue;
+      reached += std::exp(logit - largest);
+      if (reached >= enough) return sorted + 1;
+    }
+  }
+  return sorted;
+}
+
+// min-p (Nguyen et al. 2024): what is less likely than min_p × the best goes. Candidates are sorted.
+void Sampler::cut_by_min_p() {
+  if (config_.min_p <= 0) return;
+  const float floor = candidates_.front().logit + std::log(config_.min_p);
+  while (candidates_.size() > 1 && candidates_.back().logit < floor) candidates_.pop_back();
+}
+
+// Temperature and softmax over what is left.
+void Sampler::soften() {
+  distribution_.ids.clear();
+  distribution_.probabilities.clear();
+  const float largest = candidates_.front().logit;
+  double sum = 0;
+  for (const Candidate& c : candidates_) {
+    const float p = config_.temperature > 0 ? std::exp((c.logit - largest) / config_.temperature) : 1.0f;
+    distribution_.ids.push_back(c.id);
+    distribution_.probabilities.push_back(p);
+    sum += p;
+  }
+  for (float& p : distribution_.probabilities) p = static_cast<float>(p / sum);
+}
+
+const Distribution& Sampler::probabilities(std::span<const float> logits, std::span<const int32_t> history) {
+  if (logits.size() != vocab_) fail("sampling: expected {} logits, got {}", vocab_, logits.size());
+  const std::span<const float> row = adjusted(logits, history);
+  const auto k = static_cast<size_t>(config_.top_k);
+  const bool greedy = config_.temperature == 0, by_k = greedy || (k > 0 && k < vocab_);
+  if (by_k) {
+    take_best(row, greedy ? 1 : k);
+  } else {
+    take_all(row);
+  }
+  if (candidates_.empty()) fail("sampling: every logit is -inf, so no token can follow");
+  if (!greedy) {
+    if (!by_k || config_.top_p < 1) candidates_.resize(sort_until_top_p());
+    cut_by_min_p();
+  }
+  soften();
+  return distribution_;
+}
+
+int32_t Sampler::next(std::span<const float> logits, std::span<const int32_t> history, int64_t position) {
+  const Distribution& distribution = probabilities(logits, history);
+  if (distribution.ids.size() == 1) return distribution.ids.front();
+  Rng rng = rng_for(config_.seed, position, Draw::kToken);
+  return sample(distribution, rng);
+}
+
+}  // namespace fathom

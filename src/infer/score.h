@@ -1,0 +1,40 @@
+// The log-probability of every token of a text.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "infer/feeder.h"
+
+namespace fathom {
+
+struct TokenLogProb {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+struct ScoreOptions {
+  int64_t chunk =
+      0;  // tokens fed at a time; 0: as many as keep the logits small. The result does not depend on it.
+  int64_t top = 0;  // how many of the most likely tokens to give for each place
+  const std::atomic<bool>* cancel = nullptr;
+  std::function<void(int64_t tokens)> on_progress;  // tokens fed since the last call
+};
+
+struct ScoreResult {
+  std::vector<float>
+      logprobs;  // of token i given those before; the first (of nothing) is 0 and not to be used
+  std::vector<std::vector<TokenLogProb>>
+      top;  // best first; the first place has none. Empty when not asked for.
+  bool cancelled = false;
+
+  // Over tokens `from` and later (the first never counts).
+  double mean_nll(int64_t from = 1) const;
+};
+
+// Starts the sequence anew. An empty list, or one longer than the context, is a UserError.
+ScoreResult score(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptions& options = {},
+                  int32_t sequence = 0);
+
+}  // namespace fathom

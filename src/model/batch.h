@@ -1,0 +1,27 @@
+// One forward pass is over a packed list of rows from any number of sequences: no padding, no (batch, time).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/rows.h"
+
+namespace fathom {
+
+struct BatchRow {
+  int32_t token = 0;
+  int32_t position = 0;
+  int32_t sequence = 0;  // slot of the cache
+  bool wants_logits = false;
+};
+
+struct Batch {
+  Tensor tokens, positions, sequence;  // i32 (rows)
+  RowSet logit_rows = RowSet::none(0);
+  int64_t rows() const { return tokens.dim(0); }
+};
+
+// On the context's device, in its arena. Rows of one sequence must stand in the order of their positions.
+Batch make_batch(Context& ctx, std::span<const BatchRow> rows);
+
+}  // namespace fathom

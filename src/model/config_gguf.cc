@@ -1,0 +1,252 @@
+#include "model/config_gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+struct ArchitectureName {
+  const char *gguf, *ours;
+};
+constexpr ArchitectureName kNames[] = {{"llama", "llama"},   {"qwen2", "qwen2"},   {"qwen3", "qwen3"},
+                                       {"olmo2", "olmo2"},   {"gemma2", "gemma2"}, {"gemma3", "gemma3_text"},
+                                       {"skip_middle", "skip_middle"}};
+
+// The keys below "<architecture>." that we read or that change nothing here.
+const std::set<std::string> kKnownKeys{
+    "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size", "attention.head_count",
+    "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window", "attention.sliding_window_pattern", "attention.scale", "attn_logit_softcapping",
+    "final_logit_softcapping", "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.type",
+    "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scaling.attn_factor", "rope.scaling.finetuned",
+    "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scale_linear", "expert_count", "expert_used_count",
+    "tensor_data_layout", "use_parallel_residual", "attention.causal"};
+
+class Reader {
+ public:
+  explicit Reader(const GgufFile& file) : file_(file), architecture_(file.string("general.architecture")) {}
+
+  std::string key(const char* name) const { return architecture_ + "." + name; }
+  const std::string& architecture() const { return architecture_; }
+
+  // A whole number, or a list of equal ones (some files give one per layer).
+  int64_t integer(const char* name, int64_t fallback) const {
+    const GgufArray* list = find_array(name);
+    if (!list) return file_.integer(key(name), fallback);
+    const auto* values = std::get_if<std::vector<int64_t>>(&list->values);
+    if (!values || values->empty()) fail("{}: gguf: '{}' must be whole numbers", file_.path(), key(name));
+    for (int64_t value : *values) {
+      if (value != values->front()) fail("{}: gguf: '{}' differs between layers, which is not supported", file_.path(), key(name));
+    }
+    return values->front();
+  }
+  int64_t integer(const char* name) const {
+    if (!file_.find(key(name))) fail("{}: gguf: the key '{}' is missing", file_.path(), key(name));
+    return integer(name, 0);
+  }
+  float number(const char* name, double fallback) const { return static_cast<float>(file_.number(key(name), fallback)); }
+  std::string string(const char* name, const char* fallback) const { return file_.string(key(name), fallback); }
+  bool has(const char* name) const { return file_.find(key(name)) != nullptr; }
+  const GgufArray* find_array(const char* name) const {
+    const GgufValue* value = file_.find(key(name));
+    return value && value->type == GgufType::kArray ? std::get_if<GgufArray>(&value->value) : nullptr;
+  }
+
+  void refuse_unknown() const {
+    const std::string prefix = architecture_ + ".";
+    for (const GgufKeyValue& pair : file_.metadata()) {
+      if (!pair.key.starts_with(prefix) || kKnownKeys.count(pair.key.substr(prefix.size()))) continue;
+      fail("{}: gguf: the key '{}' is not known; it may change what the model computes", file_.path(), printable(pair.key));
+    }
+  }
+
+ private:
+  const GgufFile& file_;
+  std::string architecture_;
+};
+
+std::string our_name(const GgufFile& file, const std::string& architecture) {
+  std::string all;
+  for (const ArchitectureName& name : kNames) {
+    if (architecture == name.gguf) return name.ours;
+    all += std::string(all.empty() ? "" : ", ") + name.gguf;
+  }
+  fail("{}: gguf: architecture '{}' is not supported ({})", file.path(), printable(architecture), all);
+}
+
+void read_rope(const GgufFile& file, const Reader& keys, ModelConfig& config) {
+  RopeConfig& rope = config.rope;
+  rope.theta = keys.number("rope.freq_base", 10000);
+  if (keys.has("rope.dimension_count") && keys.integer("rope.dimension_count") != config.head_dim) {
+    fail("{}: gguf: '{}' is {}, and only rotating the whole head ({}) is supported", file.path(), keys.key("rope.dimension_count"),
+         keys.integer("rope.dimension_count"), config.head_dim);
+  }
+  const std::string type = keys.string("rope.scaling.type", keys.has("rope.scale_linear") ? "linear" : "none");
+  rope.factor = keys.number("rope.scaling.factor", keys.number("rope.scale_linear", 1));
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.original_context = keys.integer("rope.scaling.original_context_length", config.context);
+    rope.beta_fast = keys.number("rope.scaling.yarn_beta_fast", 32);
+    rope.beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1);
+    const float derived = rope.factor <= 1 ? 1.0f : 0.1f * std::log(rope.factor) + 1.0f;
+    rope.attention_factor = keys.number("rope.scaling.attn_factor", 1) * derived;
+  } else if (type != "none") {
+    fail("{}: gguf: RoPE scaling '{}' is not supported (none, linear, yarn)", file.path(), printable(type));
+  }
+  config.local_rope = rope;
+  if (config.architecture == "gemma3_text") {
+    config.has_local_rope = true;
+    config.local_rope = {.theta = keys.number("rope.freq_base_swa", 10000)};
+  }
+}
+
+void read_windows(const GgufFile& file, const Reader& keys, ModelConfig& config) {
+  config.windows.assign(static_cast<size_t>(config.layers), 0);
+  const std::string& a = config.architecture;
+  const int64_t usual = a == "gemma2" ? 4096 : 0;
+  const int64_t window = keys.integer("attention.sliding_window", usual);
+  if (window < 0 || window > INT32_MAX) fail("{}: gguf: the attention window cannot be {}", file.path(), window);
+  const GgufArray* flags = keys.find_array("attention.sliding_window_pattern");
+  const auto* slides = flags ? std::get_if<std::vector<int64_t>>(&flags->values) : nullptr;
+  if (flags && (!slides || static_cast<int64_t>(slides->size()) != config.layers)) {
+    fail("{}: gguf: '{}' must say yes or no for each of {} layers", file.path(), keys.key("attention.sliding_window_pattern"),
+         config.layers);
+  }
+  const int64_t pattern = a == "gemma2" ? 2 : a == "gemma3_text" ? 6 : 1;
+  const int64_t every = flags ? pattern : std::max<int64_t>(1, keys.integer("attention.sliding_window_pattern", pattern));
+  for (int64_t i = 0; i < config.layers && window > 0; ++i) {
+    const bool slide = slides ? (*slides)[static_cast<size_t>(i)] != 0 : every == 1 || (i + 1) % every != 0;
+    config.windows[static_cast<size_t>(i)] = slide ? static_cast<int32_t>(window) : 0;
+  }
+}
+
+void read_switches(const GgufFile& file, const Reader& keys, ModelConfig& config) {
+  const std::string& a = config.architecture;
+  config.tied = !file.find_tensor("output.weight");
+  config.qkv_bias = file.find_tensor("blk.0.attn_q.bias") != nullptr;
+  config.attention_output_bias = file.find_tensor("blk.0.attn_output.bias") != nullptr;
+  config.ffn_bias = file.find_tensor("blk.0.ffn_gate.bias") != nullptr;
+  config.rope_style = gguf_rope_style(config);
+  float scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
+  if (a == "qwen3" || a == "gemma3_text") config.qk_norm = QkNorm::kPerHead;
+  if (a == "olmo2") {
+    config.qk_norm = QkNorm::kFullWidth;
+    config.norm_placement = NormPlacement::kAfter;
+  }
+  if (a == "skip_middle") {
+    config.norm_placement = NormPlacement::kSandwich;
+    config.embedding_norm = true;
+  }
+  if (a == "gemma2" || a == "gemma3_text") {
+    config.norm_placement = NormPlacement::kSandwich;
+    config.activation = Activation::kGeluTanh;
+    config.embedding_scale = std::sqrt(static_cast<float>(config.width));
+    // The 27B models scale by the width per head, which no key says; their depth tells them apart.
+    const int64_t deep = a == "gemma2" ? 46 : 62;
+    if (config.layers == deep) scale = 1.0f / std::sqrt(static_cast<float>(config.width) / static_cast<float>(config.heads));
+    config.attention_soft_cap = keys.number("attn_logit_softcapping", a == "gemma2" ? 50 : 0);
+    config.logit_soft_cap = keys.number("final_logit_softcapping", a == "gemma2" ? 30 : 0);
+  }
+  config.attention_scale = keys.number("attention.scale", scale);
+}
+
+GgufKeyValue integer_pair(const std::string& key, int64_t value) { return {key, {GgufType::kU32, value}}; }
+GgufKeyValue number_pair(const std::string& key, float value) { return {key, {GgufType::kF32, static_cast<double>(value)}}; }
+GgufKeyValue string_pair(const std::string& key, const std::string& value) { return {key, {GgufType::kString, value}}; }
+
+}  // namespace
+
+std::string gguf_architecture(const ModelConfig& config) {
+  for (const ArchitectureName& name : kNames) {
+    if (config.architecture == name.ours) return name.gguf;
+  }
+  return "llama";  // mistral: the same computation, with a window
+}
+
+RopeStyle gguf_rope_style(const ModelConfig& config) {
+  return gguf_architecture(config) == "llama" ? RopeStyle::kPairs : RopeStyle::kHalves;
+}
+
+ModelConfig config_from_gguf(const GgufFile& file) {
+  const Reader keys(file);
+  ModelConfig config;
+  config.architecture = our_name(file, keys.architecture());
+  if (keys.integer("expert_count", 0) > 0) fail("{}: gguf: mixtures of experts are not supported", file.path());
+  config.width = keys.integer("embedding_length");
+  config.layers = keys.integer("block_count");
+  config.ffn_width = keys.integer("feed_forward_length");
+  config.heads = keys.integer("attention.head_count");
+  config.kv_heads = keys.integer("attention.head_count_kv", config.heads);
+  config.context = keys.integer("context_length");
+  if (config.heads < 1) fail("{}: gguf: the number of heads must be at least 1, got {}", file.path(), config.heads);
+  config.head_dim = keys.integer("attention.key_length", config.width / config.heads);
+  if (keys.integer("attention.value_length", config.head_dim) != config.head_dim) {
+    fail("{}: gguf: keys and values of different sizes are not supported", file.path());
+  }
+  config.norm_eps = keys.number("attention.layer_norm_rms_epsilon", 1e-5);
+  const GgufTensorInfo* embedding = file.find_tensor("token_embd.weight");
+  if (!embedding || embedding->shape.rank() != 2) fail("{}: gguf: holds no model: there is no token_embd.weight matrix", file.path());
+  config.vocab = embedding->shape[0];
+  config.windows.assign(1, 0);
+  if (config.layers >= 1 && config.layers <= 1024) config.windows.assign(static_cast<size_t>(config.layers), 0);
+  config.local_rope = config.rope;
+  check_config(config, file.path() + ": gguf");
+  read_switches(file, keys, config);
+  read_windows(file, keys, config);
+  read_rope(file, keys, config);
+  config.bos = static_cast<int32_t>(file.integer("tokenizer.ggml.bos_token_id", -1));
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    if (file.find(key)) config.eos.push_back(static_cast<int32_t>(file.integer(key)));
+  }
+  keys.refuse_unknown();
+  check_config(config, file.path() + ": gguf");
+  return config;
+}
+
+std::vector<GgufKeyValue> config_to_gguf(const ModelConfig& config) {
+  const std::string a = gguf_architecture(config), prefix = a + ".";
+  std::vector<GgufKeyValue> out{
+      string_pair("general.architecture", a),
+      integer_pair(prefix + "context_length", config.context),
+      integer_pair(prefix + "embedding_length", config.width),
+      integer_pair(prefix + "block_count", config.layers),
+      integer_pair(prefix + "feed_forward_length", config.ffn_width),
+      integer_pair(prefix + "vocab_size", config.vocab),
+      integer_pair(prefix + "attention.head_count", config.heads),
+      integer_pair(prefix + "attention.head_count_kv", config.kv_heads),
+      integer_pair(prefix + "attention.key_length", config.head_dim),
+      integer_pair(prefix + "attention.value_length", config.head_dim),
+      number_pair(prefix + "attention.layer_norm_rms_epsilon", config.norm_eps),
+      integer_pair(prefix + "rope.dimension_count", config.head_dim),
+      number_pair(prefix + "rope.freq_base", config.rope.theta),
+  };
+  const int32_t window = config.windows.empty() ? 0 : *std::max_element(config.windows.begin(), config.windows.end());
+  if (window > 0) out.push_back(integer_pair(prefix + "attention.sliding_window", window));
+  if (config.attention_soft_cap > 0) out.push_back(number_pair(prefix + "attn_logit_softcapping", config.attention_soft_cap));
+  if (config.logit_soft_cap > 0) out.push_back(number_pair(prefix + "final_logit_softcapping", config.logit_soft_cap));
+  if (std::abs(config.attention_scale * std::sqrt(static_cast<float>(config.head_dim)) - 1) > 1e-6f) {
+    out.push_back(number_pair(prefix + "attention.scale", config.attention_scale));
+  }
+  if (config.has_local_rope) out.push_back(number_pair(prefix + "rope.freq_base_swa", config.local_rope.theta));
+  if (config.rope.scaling == RopeScaling::kLinear || config.rope.scaling == RopeScaling::kYarn) {
+    const bool yarn = config.rope.scaling == RopeScaling::kYarn;
+    out.push_back(string_pair(prefix + "rope.scaling.type", yarn ? "yarn" : "linear"));
+    out.push_back(number_pair(prefix + "rope.scaling.factor", config.rope.factor));
+    if (yarn) {
+      const float derived = config.rope.factor <= 1 ? 1.0f : 0.1f * std::log(config.rope.factor) + 1.0f;
+      out.push_back(integer_pair(prefix + "rope.scaling.original_context_length", config.rope.original_context));
+      out.push_back(number_pair(prefix + "rope.scaling.attn_factor", config.rope.attention_factor / derived));
+      out.push_back(number_pair(prefix + "rope.scaling.yarn_beta_fast", config.rope.beta_fast));
+      out.push_back(number_pair(prefix + "rope.scaling.yarn_beta_slow", config.rope.beta_slow));
+    }
+  }
+  return out;
+}
+
+}  // namespace fathom

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/mapped_file.h"
+#include "model/model.h"
+
+namespace fathom {
+
+struct LoadOptions {
+  std::optional<DType> dtype;  // convert the matrices at load; none: as stored
+  MappedFile::Mode mode = MappedFile::Mode::kMap;
+  std::string tokenizer;  // path; "": what the model's own files hold
+};
+
+// A Hugging Face directory, a .gguf or a llama2.c .bin. Anything else is refused with what it looks like.
+Model load_model(Context& ctx, const std::string& path, const LoadOptions& options = {});
+
+// tensor: (…, n) on the CPU, its rows decoded and encoded again; itself when it has that dtype already.
+Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
+
+// A copy of the matrices in another dtype (norms, biases and other vectors stay f32). A matrix whose rows are not whole blocks of
+// that format stays as it is when `keep_unfit`, else it is a UserError.
+void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit);
+
+}  // namespace fathom

@@ -1,0 +1,57 @@
+// A model in memory: its config, its weights (mostly views of a mapped file) and its tokenizer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "tensor/tensor.h"
+#include "text/tokenizer.h"
+
+namespace fathom {
+
+class GgufFile;
+
+struct BlockWeights {
+  Tensor attention_norm, attention_post_norm, ffn_norm, ffn_post_norm;  // f32 (width); undefined where not placed
+  Tensor q, k, v;                                                       // (heads · head_dim, width), …
+  Tensor o;                                                             // (width, heads · head_dim)
+  Tensor q_bias, k_bias, v_bias, o_bias;                                // f32
+  Tensor q_norm, k_norm;                                                // f32
+  Tensor gate, up;                                                      // (ffn, width)
+  Tensor down;                                                          // (width, ffn)
+  Tensor gate_bias, up_bias, down_bias;                                 // f32
+};
+
+struct ModelWeights {
+  Tensor embedding;       // (vocab, width)
+  Tensor embedding_norm;  // f32 (width)
+  std::vector<BlockWeights> blocks;
+  Tensor final_norm;                      // f32 (width)
+  Tensor output;                          // (vocab, width); the embedding itself when tied
+  Tensor rope_factors;                    // f32 (head_dim / 2): a GGUF file's divisors of the frequencies; mostly undefined
+  Tensor frequencies, local_frequencies;  // f32 (head_dim / 2): derived, on the model's device
+};
+
+// What generation_config.json says; a negative value: nothing said.
+struct GenerationDefaults {
+  float temperature = -1, top_p = -1, min_p = -1, repeat_penalty = -1;
+  int32_t top_k = -1;
+};
+
+struct Model {
+  ModelConfig config;
+  ModelWeights weights;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null when the files have none
+  GenerationDefaults generation;
+  std::string path, format;    // format: "gguf", "hf", "llama2.c"
+  std::string tokenizer_path;  // where the tokenizer was read from
+  std::shared_ptr<const GgufFile> gguf;  // the source where it was one: its metadata serves info and save
+  Device device = Device::kCpu;
+
+  int64_t parameters() const;    // a tied output counts once
+  int64_t weight_bytes() const;  // as held
+};
+
+}  // namespace fathom

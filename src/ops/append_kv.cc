@@ -1,0 +1,57 @@
+#include "ops/append_kv.h"
+
+#include "base/format.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+
+void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
+                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+                      Tensor& slots);
+void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
+                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+                      Tensor& slots);
+
+namespace {
+
+void check_rows(const Tensor& rows, const Tensor& pool, const RowSet& kept, const char* name) {
+  if (!pool.defined() || pool.rank() != 3)
+    fail("append_kv: the pool of {} must be (slots, kv_heads, head_dim)", name);
+  const DType type = pool.dtype();
+  if (type != DType::kF32 && type != DType::kF16 && type != DType::kBF16 && type != DType::kQ8_0) {
+    fail("append_kv: the pool of {} must be f32, f16, bf16 or q8_0, got {}", name, name_of(type));
+  }
+  row_bytes(type, pool.dim(2));  // whole blocks per head
+  expect(rows, DType::kF32, {kept.capacity(), pool.dim(1), pool.dim(2)}, "append_kv", name);
+  if (!rows.is_contiguous()) fail("append_kv: {} must be dense", name);
+}
+
+}  // namespace
+
+void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
+               const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence) {
+  if (kept.is_none()) return;
+  check_rows(k, kv.k, kept, "k");
+  check_rows(v, kv.v, kept, "v");
+  if (page < 1) fail("append_kv: page must be at least 1, got {}", page);
+  if (kv.entries.rank() != 2) fail("append_kv: entries must be i32 (sequences, capacity)");
+  const Shape lists = kv.entries.shape();
+  expect(kv.entries, DType::kI32, lists, "append_kv", "entries");
+  expect(kv.positions, DType::kI32, lists, "append_kv", "kv.positions");
+  expect(kv.lengths, DType::kI32, {lists[0]}, "append_kv", "lengths");
+  if (kv.bias.defined()) expect(kv.bias, DType::kF32, lists, "append_kv", "bias");
+  if (page_table.rank() != 2) fail("append_kv: page_table must be i32 (sequences, pages)");
+  expect(page_table, DType::kI32, {lists[0], page_table.dim(1)}, "append_kv", "page_table");
+  if (positions.rank() != 1 || (kept.is_all() && positions.dim(0) != kept.capacity())) {
+    fail("append_kv: positions must be i32 (rows), got {}", to_string(positions.shape()));
+  }
+  expect(positions, DType::kI32, positions.shape(), "append_kv", "positions");
+  expect(sequence, DType::kI32, positions.shape(), "append_kv", "sequence");
+  const ArenaScope scope(ctx);
+  Tensor slots = Tensor::empty(ctx, DType::kI32, {kept.capacity()});
+  on_device(ctx, [&](auto dev) {
+    append_kv_kernel(dev, kv, page_table, page, k, v, kept, positions, sequence, slots);
+  });
+}
+
+}  // namespace fathom

@@ -1,0 +1,90 @@
+#include <cstring>
+
+#include "base/format.h"
+#include "ops/append_kv.h"
+#include "ops/row_access.h"
+#include "ops/row_set_cpu.h"
+
+namespace fathom {
+namespace {
+
+// Converts rows of floats into a pool's type.
+class PoolWriter {
+ public:
+  PoolWriter(Tensor& pool, const Tensor& rows, const RowKernels& kernels)
+      : to_(pool.data<std::byte>()),
+        from_(rows.data<float>()),
+        type_(pool.dtype()),
+        kernels_(kernels),
+        width_(pool.dim(1) * pool.dim(2)),
+        bytes_(pool.dim(1) * row_bytes(type_, pool.dim(2))) {}
+
+  // Blocks lie along head_dim and a head is whole blocks, so a slot's heads convert as one row.
+  void write(int64_t slot, int64_t row) const {
+    std::byte* to = to_ + slot * bytes_;
+    const float* from = from_ + row * width_;
+    switch (type_) {
+      case DType::kF16:
+        return kernels_.to_f16(from, to, width_);
+      case DType::kBF16:
+        return kernels_.to_bf16(from, to, width_);
+      case DType::kQ8_0:
+        return kernels_.to_q8_0(from, to, width_);
+      default:
+        std::memcpy(to, from, static_cast<size_t>(bytes_));
+    }
+  }
+
+ private:
+  std::byte* to_;
+  const float* from_;
+  DType type_;
+  const RowKernels& kernels_;
+  int64_t width_, bytes_;
+};
+
+// Lists the rows as the newest entries of their sequences, in row order; slots[i] is where row i's key and
+// value go.
+void list_entries(KvView& kv, const Tensor& page_table, int64_t page, const KeptRows& rows,
+                  const int32_t* positions, const int32_t* sequence, int32_t* slots) {
+  const int64_t sequences = kv.entries.dim(0), capacity = kv.entries.dim(1), pages = page_table.dim(1);
+  for (int64_t i = 0; i < rows.count; ++i) {
+    const int64_t row = rows[i], seq = sequence[row];
+    if (seq < 0 || seq >= sequences) fail("append_kv: sequence must be in [0, {}), got {}", sequences, seq);
+    int32_t& length = kv.lengths.data<int32_t>()[seq];
+    if (length >= capacity || length / page >= pages) {
+      fail("append_kv: sequence {} is full: {} entries, room for {} in {} pages of {}", seq, length, capacity,
+           pages, page);
+    }
+    const int64_t slot = page_table.data<int32_t>()[seq * pages + length / page] * page + length % page;
+    if (slot < 0 || slot >= kv.k.dim(0) || slot >= kv.v.dim(0)) {
+      fail("append_kv: slot must be in [0, {}), got {} for sequence {}", kv.k.dim(0), slot, seq);
+    }
+    const int64_t at = seq * capacity + length;
+    kv.entries.data<int32_t>()[at] = slots[i] = static_cast<int32_t>(slot);
+    kv.positions.data<int32_t>()[at] = positions[row];
+    if (kv.bias.defined())
+      kv.bias.data<float>()[at] = 0.0f;  // what an entry that was taken back had left there
+    ++length;
+  }
+}
+
+}  // namespace
+
+void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
+                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+                      Tensor& slots) {
+  const KeptRows rows(kept);
+  int32_t* slot = slots.data<int32_t>();
+  list_entries(kv, page_table, page, rows, positions.data<int32_t>(), sequence.data<int32_t>(), slot);
+  const RowKernels& kernels = row_kernels(dev.isa);
+  const PoolWriter keys(kv.k, k, kernels), values(kv.v, v, kernels);
+  dev.pool.parallel_for(rows.count, row_grain(kv.k.dim(1) * kv.k.dim(2)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      keys.write(slot[i], i);
+      values.write(slot[i], i);
+    }
+  });
+}
+
+}  // namespace fathom

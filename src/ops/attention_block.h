@@ -1,0 +1,55 @@
+// Attention of a few query vectors over one block of keys: the part that is written for each instruction set.
+// Plain types only: files built with ISA flags include this.
+//
+// The definition that every table follows, bit for bit, for one query vector and one block:
+//   score_j = sum_lanes(fma chain over head_dim, eight lanes wide); scaled, capped, biased
+//   m = max score_j over the visible keys; p_j = exp(score_j − m), 0 where invisible
+//   s = sum_lanes(p added eight keys at a time); a_d = fma chain of p_j · v_j[d] over the visible keys in
+//   order
+// and blocks join in order by merge(). No term depends on which other queries are computed beside it.
+#pragma once
+
+#include <cstdint>
+
+namespace fathom {
+
+inline constexpr int kCacheTypes = 4;  // f32, f16, bf16, q8_0, in this order
+inline constexpr int64_t kBlockKeys = 64;
+inline constexpr int64_t kMostQueries = 4;  // query vectors in one call
+
+// Where the keys (or values) of one block and KV head lie: key j at base + slots[j] · step.
+struct BlockRows {
+  const uint8_t* base;
+  int64_t step;  // bytes
+  const int32_t* slots;
+};
+
+struct ScoreRule {
+  float scale, soft_cap;
+  const float* bias;  // of the block's keys, 64 readable; null: none
+};
+
+struct Partial {
+  float max, sum;  // max = −inf: nothing visible, the rest has no meaning
+};
+
+struct AttentionBlock {
+  // scores[64 i + j] = q[i] · key j for j in [begin, end), i < n ≤ kMostQueries.
+  void (*scores[kCacheTypes])(const float* const* q, int64_t n, int64_t dim, BlockRows keys, int64_t begin,
+                              int64_t end, float* scores);
+  // Scores to probabilities, in place, 0 outside [begin, end).
+  Partial (*softmax)(float* scores, int64_t begin, int64_t end, ScoreRule rule);
+  // sums[dim i + d] += Σ p[64 i + j] · v_j[d], j in [begin, end) in order, i < n ≤ kMostQueries.
+  void (*values[kCacheTypes])(const float* p, int64_t n, int64_t dim, BlockRows values, int64_t begin,
+                              int64_t end, float* sums);
+  // out[dim j] = row j as f32, j in [begin, end).
+  void (*unpack[kCacheTypes])(BlockRows rows, int64_t dim, int64_t begin, int64_t end, float* out);
+  // Joins the next block to what came before: both on the larger maximum.
+  void (*merge)(Partial* total, float* total_sums, Partial next, const float* next_sums, int64_t dim);
+};
+
+extern const AttentionBlock kAttentionBlockScalar;
+extern const AttentionBlock kAttentionBlockDotprod;  // aarch64
+extern const AttentionBlock kAttentionBlockAvx2;     // x86-64
+
+}  // namespace fathom

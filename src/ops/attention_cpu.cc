@@ -1,0 +1,368 @@
+// Attention on the CPU: a plan of tiles (attention_plan.h), the arithmetic of one key block
+// (attention_block.h), and here the two ways of going through the blocks. Many tiles: a thread takes a tile
+// and a KV head through all its blocks. Few (decoding at a long context): threads share the blocks, leave
+// partial results, and merge them in block order. The merged operations are the same ones in the same order,
+// so both ways give the same bits.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "ops/attention_block.h"
+#include "ops/attention_plan.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+static_assert(kBlockKeys == kKeyBlock);
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+const AttentionBlock& attention_block(Isa isa) {
+#if defined(__aarch64__)
+  if (isa != Isa::kScalar) return kAttentionBlockDotprod;
+#elif defined(__x86_64__)
+  if (isa != Isa::kScalar) return kAttentionBlockAvx2;
+#endif
+  static_cast<void>(isa);
+  return kAttentionBlockScalar;
+}
+
+int cache_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 2;
+    case DType::kQ8_0:
+      return 3;
+    default:
+      return 0;
+  }
+}
+
+// A pool of keys or values, read a block at a time.
+struct Pool {
+  explicit Pool(const Tensor& t)
+      : data(t.data<uint8_t>()),
+        head_bytes(row_bytes(t.dtype(), t.dim(2))),
+        slot_bytes(head_bytes * t.dim(1)),
+        type(cache_type(t.dtype())) {}
+  BlockRows rows(int64_t head, const int32_t* slots) const {
+    return {data + head * head_bytes, slot_bytes, slots};
+  }
+  const uint8_t* data;
+  int64_t head_bytes, slot_bytes;
+  int type;
+};
+
+struct Iota {
+  int32_t at[kKeyBlock];
+  constexpr Iota() : at() {
+    for (int32_t i = 0; i < kKeyBlock; ++i) at[i] = i;
+  }
+};
+constexpr Iota kInOrder;  // the slots of an unpacked block
+
+// What one thread needs besides its operands.
+struct Workspace {
+  float *keys, *values;  // an unpacked block: (64, head_dim) each
+  float* scores;         // (kMostQueries, 64)
+  float* sums;           // (kMostQueries, head_dim): this block's
+  float* bias;           // (64)
+  Partial* totals;       // (query vectors of a tile)
+  float* total_sums;     // (query vectors of a tile, head_dim)
+
+  static int64_t floats(int64_t dim, int64_t vectors) {
+    return (2 * kKeyBlock + kMostQueries) * dim + (kMostQueries + 1) * kKeyBlock + vectors * (dim + 2);
+  }
+  Workspace(float* memory, int64_t dim, int64_t vectors)
+      : keys(memory),
+        values(keys + kKeyBlock * dim),
+        scores(values + kKeyBlock * dim),
+        sums(scores + kMostQueries * kKeyBlock),
+        bias(sums + kMostQueries * dim),
+        totals(reinterpret_cast<Partial*>(bias + kKeyBlock)),
+        total_sums(bias + kKeyBlock + 2 * vectors) {}
+};
+
+class AttentionCall {
+ public:
+  AttentionCall(CpuBackend dev, const Tensor& q, const KvView& kv, AttentionParams params,
+                const AttentionPlan& plan, Tensor& out)
+      : block_(attention_block(dev.isa)),
+        kv_(kv),
+        keys_(kv.k),
+        values_(kv.v),
+        params_(params),
+        plan_(plan),
+        q_(q.data<float>()),
+        out_(out.data<float>()),
+        heads_(q.dim(1)),
+        dim_(q.dim(2)),
+        kv_heads_(kv.k.dim(1)),
+        group_(heads_ / kv_heads_) {}
+
+  // A tile and a KV head through all its blocks.
+  void run_tile(const QueryTile& tile, int64_t kv_head, Workspace& work) const;
+  // One block of a tile; its partial results are left in `partials`, `partial_sums` (block, row, head).
+  void run_block(const QueryTile& tile, int64_t block, int64_t kv_head, Workspace& work, Partial* partials,
+                 float* partial_sums) const;
+  // Joins the blocks' partial results of one row and head.
+  void join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
+            const float* partial_sums, Workspace& work) const;
+
+ private:
+  // The keys and values of one block, unpacked when that pays.
+  struct Block {
+    int64_t first;  // entry
+    BlockRows keys, values;
+    int key_type, value_type;
+    ScoreRule rule;
+  };
+  Block open_block(const QueryTile& tile, int64_t block, int64_t kv_head, Workspace& work) const;
+  template <class Sink>
+  void attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work, Sink&& sink) const;
+  void weigh_values(const Block& block, const int64_t* begin, const int64_t* end, int64_t n,
+                    Workspace& work) const;
+  void finish(const QueryRow& row, int64_t head, Partial total, const float* sums) const;
+
+  int64_t vectors(const QueryTile& tile) const { return (tile.last - tile.first) * group_; }
+
+  const AttentionBlock& block_;
+  const KvView& kv_;
+  Pool keys_, values_;
+  AttentionParams params_;
+  const AttentionPlan& plan_;
+  const float* q_;
+  float* out_;
+  int64_t heads_, dim_, kv_heads_, group_;
+};
+
+AttentionCall::Block AttentionCall::open_block(const QueryTile& tile, int64_t block, int64_t kv_head,
+                                               Workspace& work) const {
+  const int64_t capacity = kv_.entries.dim(1), first = block * kKeyBlock,
+                list = tile.sequence * capacity + first;
+  const int64_t count = std::min<int64_t>(kKeyBlock, kv_.lengths.data<int32_t>()[tile.sequence] - first);
+  const int32_t* slots = kv_.entries.data<int32_t>() + list;
+  Block out{first,
+            keys_.rows(kv_head, slots),
+            values_.rows(kv_head, slots),
+            keys_.type,
+            values_.type,
+            {params_.scale, params_.soft_cap, nullptr}};
+  if (kv_.bias.defined()) {
+    std::copy_n(kv_.bias.data<float>() + list, count, work.bias);
+    out.rule.bias = work.bias;
+  }
+  if (vectors(tile) <= kMostQueries) return out;
+  int64_t begin = kKeyBlock, end = 0;  // keys that some row sees
+  for (int32_t i = tile.first; i < tile.last; ++i) {
+    const QueryRow& row = plan_.rows[static_cast<size_t>(i)];
+    begin = std::min(begin, std::max<int64_t>(0, row.begin - first));
+    end = std::max(end, std::min<int64_t>(count, row.end - first));
+  }
+  const int64_t step = dim_ * static_cast<int64_t>(sizeof(float));
+  block_.unpack[keys_.type](out.keys, dim_, begin, end, work.keys);
+  block_.unpack[values_.type](out.values, dim_, begin, end, work.values);
+  out.keys = {reinterpret_cast<const uint8_t*>(work.keys), step, kInOrder.at};
+  out.values = {reinterpret_cast<const uint8_t*>(work.values), step, kInOrder.at};
+  out.key_type = out.value_type = 0;
+  return out;
+}
+
+// Σ p v for each of n query vectors over its own range of keys: together where the ranges overlap, alone at
+// the edges, so that each sees its keys in order and no others (0 · infinity of a later key would be NaN).
+void AttentionCall::weigh_values(const Block& block, const int64_t* begin, const int64_t* end, int64_t n,
+                                 Workspace& work) const {
+  const auto weigh = block_.values[block.value_type];
+  std::fill_n(work.sums, n * dim_, 0.0f);
+  const int64_t low = *std::max_element(begin, begin + n), high = *std::min_element(end, end + n);
+  if (low >= high) {
+    for (int64_t i = 0; i < n; ++i) {
+      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, begin[i], end[i], work.sums + i * dim_);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if (begin[i] < low)
+      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, begin[i], low, work.sums + i * dim_);
+  }
+  weigh(work.scores, n, dim_, block.values, low, high, work.sums);
+  for (int64_t i = 0; i < n; ++i) {
+    if (end[i] > high)
+      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, high, end[i], work.sums + i * dim_);
+  }
+}
+
+// All query vectors of a tile (row by row, the heads of the group within) against one block: sink(vector,
+// partial, sums).
+template <class Sink>
+void AttentionCall::attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work,
+                           Sink&& sink) const {
+  const int64_t count = vectors(tile);
+  const int64_t at_once =
+      group_ % 4 == 0 ? 4 : 3;  // what the register tiles like; a group of 4 or 3 stays together
+  for (int64_t first = 0; first < count;) {
+    const int64_t left = count - first, n = left == 4 ? 4 : std::min(at_once, left);
+    const float* query[kMostQueries];
+    int64_t begin[kMostQueries], end[kMostQueries], low = kKeyBlock, high = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const QueryRow& row = plan_.rows[static_cast<size_t>(tile.first + (first + i) / group_)];
+      query[i] = q_ + (row.row * heads_ + kv_head * group_ + (first + i) % group_) * dim_;
+      begin[i] = std::clamp<int64_t>(row.begin - block.first, 0, kKeyBlock);
+      end[i] = std::clamp<int64_t>(row.end - block.first, begin[i], kKeyBlock);
+      if (begin[i] == end[i]) continue;
+      low = std::min(low, begin[i]);
+      high = std::max(high, end[i]);
+    }
+    Partial partial[kMostQueries];
+    if (low < high) block_.scores[block.key_type](query, n, dim_, block.keys, low, high, work.scores);
+    for (int64_t i = 0; i < n; ++i) {
+      partial[i] = begin[i] < end[i]
+                       ? block_.softmax(work.scores + i * kKeyBlock, begin[i], end[i], block.rule)
+                       : Partial{kNothing, 0.0f};
+      if (partial[i].max == kNothing) begin[i] = end[i] = kKeyBlock;
+    }
+    if (low < high) weigh_values(block, begin, end, n, work);
+    for (int64_t i = 0; i < n; ++i) sink(first + i, partial[i], work.sums + i * dim_);
+    first += n;
+  }
+}
+
+void AttentionCall::finish(const QueryRow& row, int64_t head, Partial total, const float* sums) const {
+  float* out = out_ + (row.row * heads_ + head) * dim_;
+  const float inverse = total.max == kNothing ? 0.0f : 1.0f / total.sum;
+  for (int64_t d = 0; d < dim_; ++d) out[d] = sums[d] * inverse;
+}
+
+void AttentionCall::run_tile(const QueryTile& tile, int64_t kv_head, Workspace& work) const {
+  const int64_t count = vectors(tile);
+  std::fill_n(work.totals, count, Partial{kNothing, 0.0f});
+  std::fill_n(work.total_sums, count * dim_, 0.0f);
+  for (int64_t b = tile.block_begin; b < tile.block_end; ++b) {
+    const Block block = open_block(tile, b, kv_head, work);
+    attend(tile, block, kv_head, work, [&](int64_t vector, Partial partial, const float* sums) {
+      if (partial.max == kNothing) return;
+      block_.merge(work.totals + vector, work.total_sums + vector * dim_, partial, sums, dim_);
+    });
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const QueryRow& row = plan_.rows[static_cast<size_t>(tile.first + i / group_)];
+    finish(row, kv_head * group_ + i % group_, work.totals[i], work.total_sums + i * dim_);
+  }
+}
+
+void AttentionCall::run_block(const QueryTile& tile, int64_t b, int64_t kv_head, Workspace& work,
+                              Partial* partials, float* partial_sums) const {
+  const int64_t rows = tile.last - tile.first, base = tile.partials + (b - tile.block_begin) * rows;
+  const Block block = open_block(tile, b, kv_head, work);
+  attend(tile, block, kv_head, work, [&](int64_t vector, Partial partial, const float* sums) {
+    const int64_t at = (base + vector / group_) * heads_ + kv_head * group_ + vector % group_;
+    partials[at] = partial;
+    if (partial.max != kNothing) std::copy_n(sums, dim_, partial_sums + at * dim_);
+  });
+}
+
+void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
+                         const float* partial_sums, Workspace& work) const {
+  const int64_t rows = tile.last - tile.first;
+  Partial total{kNothing, 0.0f};
+  std::fill_n(work.sums, dim_, 0.0f);
+  for (int64_t b = 0; b < tile.block_end - tile.block_begin; ++b) {
+    const int64_t at = (tile.partials + b * rows + row - tile.first) * heads_ + head;
+    if (partials[at].max == kNothing) continue;
+    block_.merge(&total, work.sums, partials[at], partial_sums + at * dim_, dim_);
+  }
+  finish(plan_.rows[static_cast<size_t>(row)], head, total, work.sums);
+}
+
+// Tiles × KV heads shared out: each to the thread with the least to do so far, the last tiles (of a causal
+// sequence the dearest) first. `owner` has one byte for each.
+void share_out(const AttentionPlan& plan, int64_t kv_heads, std::span<int64_t> loads, int32_t* owner) {
+  std::fill(loads.begin(), loads.end(), 0);
+  for (auto item = static_cast<int64_t>(plan.tiles.size()) * kv_heads - 1; item >= 0; --item) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += plan.tiles[static_cast<size_t>(item / kv_heads)].cost + 1;
+    owner[item] = static_cast<int32_t>(least - loads.begin());
+  }
+}
+
+template <class T>
+T* scratch(Context& ctx, int64_t n) {
+  return static_cast<T*>(ctx.arena().allocate(static_cast<size_t>(n) * sizeof(T)));
+}
+
+// One thread's share of the (tile, block, KV head) triples, in that order: neighbours in memory go to one
+// thread.
+void run_blocks(const AttentionCall& call, const AttentionPlan& plan, int64_t kv_heads, Range part,
+                Workspace& work, Partial* partials, float* partial_sums) {
+  int64_t at = 0;
+  for (const QueryTile& tile : plan.tiles) {
+    const int64_t units = (tile.block_end - tile.block_begin) * kv_heads;
+    for (int64_t u = std::max<int64_t>(0, part.begin - at); u < std::min(units, part.end - at); ++u) {
+      call.run_block(tile, tile.block_begin + u / kv_heads, u % kv_heads, work, partials, partial_sums);
+    }
+    at += units;
+  }
+}
+
+void join_blocks(const AttentionCall& call, const AttentionPlan& plan, int64_t heads, int thread, int threads,
+                 Workspace& work, const Partial* partials, const float* partial_sums) {
+  for (const QueryTile& tile : plan.tiles) {
+    const Range part = split_evenly((tile.last - tile.first) * heads, thread, threads);
+    for (int64_t i = part.begin; i < part.end; ++i) {
+      call.join(tile, tile.first + static_cast<int32_t>(i / heads), i % heads, partials, partial_sums, work);
+    }
+  }
+}
+
+}  // namespace
+
+// Rows of `out` past the count are not written.
+void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvView& kv, const RowSet& queries,
+                      const Tensor& positions, const Tensor& sequence, AttentionParams params, Tensor& out) {
+  const KeptRows kept(queries);
+  if (kept.count == 0) return;
+  const ArenaScope scope(ctx);
+  const int64_t heads = q.dim(1), dim = q.dim(2), kv_heads = kv.k.dim(1), group = heads / kv_heads;
+  const int team = dev.pool.threads();
+  const AttentionPlan plan =
+      plan_attention(ctx, kv, kept, positions, sequence, params.window,
+                     {.most_tile_rows = std::min<int64_t>(64, 256 / group), .parts = 8 * team});
+  const AttentionCall call(dev, q, kv, params, plan, out);
+  dev.counters.add(
+      {.madds = static_cast<uint64_t>(plan.pairs * heads * dim * 2), .cache_bytes = plan.cache_bytes});
+
+  // Some microseconds of work wake nobody.
+  constexpr int64_t kWorthThreads = 100'000;
+  const int threads = plan.pairs * heads * dim * 2 < kWorthThreads ? 1 : team;
+  const auto items = static_cast<int64_t>(plan.tiles.size()) * kv_heads;
+  constexpr int64_t kMostSplitRows = 64;
+  const bool split = threads > 1 && items < 4 * threads && kept.count <= kMostSplitRows && plan.blocks > 1;
+
+  const int64_t vectors = plan.most_rows * group, floats = Workspace::floats(dim, vectors);
+  float* memory = scratch<float>(ctx, floats * threads);
+  int32_t* owner = scratch<int32_t>(ctx, items);
+  share_out(plan, kv_heads, {scratch<int64_t>(ctx, threads), static_cast<size_t>(threads)}, owner);
+  Partial* partials = split ? scratch<Partial>(ctx, plan.partials * heads) : nullptr;
+  float* partial_sums = split ? scratch<float>(ctx, plan.partials * heads * dim) : nullptr;
+
+  const auto work = [&](int thread) {
+    Workspace space(memory + thread * floats, dim, vectors);
+    if (split) {
+      run_blocks(call, plan, kv_heads, split_evenly(plan.blocks * kv_heads, thread, threads), space, partials,
+                 partial_sums);
+      dev.pool.barrier();
+      join_blocks(call, plan, heads, thread, threads, space, partials, partial_sums);
+      return;
+    }
+    for (int64_t item = 0; item < items; ++item) {
+      if (owner[item] == thread)
+        call.run_tile(plan.tiles[static_cast<size_t>(item / kv_heads)], item % kv_heads, space);
+    }
+  };
+  if (threads == 1) return work(0);
+  dev.pool.run(work);
+}
+
+}  // namespace fathom

@@ -1,0 +1,27 @@
+#include "base/format.h"
+#include "ops/embed.h"
+#include "ops/row_access.h"
+#include "quant/formats.h"
+
+namespace fathom {
+
+void embed_kernel(CpuBackend dev, const Tensor& ids, const Tensor& table, float scale, Tensor& out) {
+  const int64_t rows = ids.dim(0), vocab = table.dim(0), width = table.dim(1);
+  const int64_t bytes = row_bytes(table.dtype(), width);
+  const int32_t* id = ids.data<int32_t>();
+  for (int64_t r = 0; r < rows; ++r) {
+    if (id[r] < 0 || id[r] >= vocab)
+      fail("embed: token id must be in [0, {}), got {} in row {}", vocab, id[r], r);
+  }
+  dev.pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* y = out.data<float>() + r * width;
+      decode_row(table.dtype(), table.data<std::byte>() + id[r] * bytes, y, width);
+      if (scale == 1.0f) continue;
+      for (int64_t i = 0; i < width; ++i) y[i] *= scale;
+    }
+  });
+  dev.counters.add({.weight_bytes = static_cast<uint64_t>(rows * bytes)});
+}
+
+}  // namespace fathom

@@ -1,0 +1,41 @@
+// One case, every check: what an op is tested and timed with. Each <op>_test.cc lists its cases and calls
+// check().
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace fathom {
+
+struct OpInput {
+  Shape shape;
+  DType dtype =
+      DType::kF32;  // kF32: normal(0, 1) × scale; kI32: uniform in [0, below); others: encoded from normals
+  float scale = 1.0f;
+  int32_t below = 1;
+};
+
+struct OpTolerance {
+  float forward = 1e-5f;  // relative to 1 + |reference|
+};
+
+struct OpCase {
+  std::string name;
+  std::vector<OpInput> inputs;
+  std::function<Tensor(Context&, std::span<const Tensor>)> run;
+  // The definition, in plain double loops: an implementation that shares nothing with the kernels.
+  std::function<std::vector<double>(std::span<const Tensor>)> reference;
+  OpTolerance tol = {};
+  bool row_invariant = true;  // dimension 0 of the first input and of the output are rows
+};
+
+// Runs the case on every instruction set this machine has, with 1 and 2 threads: against the reference; row
+// by row against all at once, bit for bit; 1 thread against 2, bit for bit; and on CUDA against the CPU where
+// there is a device. Throws std::runtime_error naming the case, the check and the first difference.
+void check(const OpCase& op_case);
+
+}  // namespace fathom

@@ -1,0 +1,157 @@
+// The source of every RowKernels table; included once by each row_kernels_<isa>.cc.
+#pragma once
+
+#include "ops/row_kernels.h"
+#include "ops/simd_math.h"
+
+namespace fathom {
+namespace {
+
+// The last elements of a row go through zero-padded copies, so that they see the same arithmetic as the
+// others.
+struct Padded {
+  float lane[8] = {};
+  Padded(const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) lane[i] = from[i];
+  }
+};
+
+inline void store_first(float* to, F8 value, int64_t count) {
+  float lane[8];
+  store(lane, value);
+  for (int64_t i = 0; i < count; ++i) to[i] = lane[i];
+}
+
+template <class Fn>
+void map1(const float* x, float* out, int64_t n, Fn fn) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(out + i, fn(load(x + i)));
+  if (i < n) store_first(out + i, fn(load(Padded(x + i, n - i).lane)), n - i);
+}
+
+template <class Fn>
+void map2(const float* a, const float* b, float* out, int64_t n, Fn fn) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(out + i, fn(load(a + i), load(b + i)));
+  if (i < n)
+    store_first(out + i, fn(load(Padded(a + i, n - i).lane), load(Padded(b + i, n - i).lane)), n - i);
+}
+
+// Element i goes to accumulator (i / 8) mod 4, lane i mod 8.
+float sum_of_squares(const float* x, int64_t n) {
+  F8 sum[4] = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    for (int j = 0; j < 4; ++j) {
+      const F8 v = load(x + i + 8 * j);
+      sum[j] = fma(v, v, sum[j]);
+    }
+  }
+  for (int j = 0; i < n; i += 8, ++j) {
+    const F8 v = i + 8 <= n ? load(x + i) : load(Padded(x + i, n - i).lane);
+    sum[j] = fma(v, v, sum[j]);
+  }
+  return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
+void rms_norm(const float* x, const float* weight, float* out, int64_t n, float eps, float offset) {
+  const float mean = sum_of_squares(x, n) / static_cast<float>(n);
+  const F8 inverse = broadcast(1.0f / __builtin_sqrtf(mean + eps)), more = broadcast(offset);
+  map2(x, weight, out, n, [&](F8 v, F8 w) { return mul(mul(v, inverse), add(w, more)); });
+}
+
+void silu_product(const float* gate, const float* up, float* out, int64_t n) {
+  const F8 one = broadcast(1.0f), zero = broadcast(0.0f);
+  map2(gate, up, out, n, [&](F8 g, F8 u) { return mul(div(g, add(one, exp(sub(zero, g)))), u); });
+}
+
+// GELU's tanh form: g / 2 · (1 + tanh(√(2/π) (g + 0.044715 g³)))
+void gelu_product(const float* gate, const float* up, float* out, int64_t n) {
+  const F8 one = broadcast(1.0f), half = broadcast(0.5f), cubic = broadcast(0.044715f),
+           root = broadcast(0.797884561f);
+  map2(gate, up, out, n, [&](F8 g, F8 u) {
+    const F8 inner = mul(root, fma(mul(mul(g, g), g), cubic, g));
+    return mul(mul(mul(half, g), add(one, tanh(inner))), u);
+  });
+}
+
+void soft_cap(const float* x, float* out, int64_t n, float cap) {
+  const F8 c = broadcast(cap);
+  map1(x, out, n, [&](F8 v) { return mul(c, tanh(div(v, c))); });
+}
+
+void add_rows(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, [](F8 x, F8 y) { return add(x, y); });
+}
+
+void rotate(const float* a, const float* b, const float* cos, const float* sin, float* out_a, float* out_b,
+            int64_t n) {
+  const auto turn = [](F8 x, F8 y, F8 c, F8 s, F8* x_out, F8* y_out) {
+    *x_out = sub(mul(x, c), mul(y, s));
+    *y_out = add(mul(y, c), mul(x, s));
+  };
+  F8 first, second;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    turn(load(a + i), load(b + i), load(cos + i), load(sin + i), &first, &second);
+    store(out_a + i, first);
+    store(out_b + i, second);
+  }
+  if (i == n) return;
+  const int64_t rest = n - i;
+  turn(load(Padded(a + i, rest).lane), load(Padded(b + i, rest).lane), load(Padded(cos + i, rest).lane),
+       load(Padded(sin + i, rest).lane), &first, &second);
+  store_first(out_a + i, first, rest);
+  store_first(out_b + i, second, rest);
+}
+
+float max_of(const float* x, int64_t n) {
+  F8 best = broadcast(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) best = max(best, load(x + i));
+  float result = max_lane(best);
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+void exp_less(const float* x, float less, float* out, int64_t n) {
+  const F8 shift = broadcast(less);
+  map1(x, out, n, [&](F8 v) { return exp(sub(v, shift)); });
+}
+
+void to_f16(const float* x, void* out, int64_t n) {
+  auto* half = static_cast<uint16_t*>(out);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store_half(half + i, load(x + i));
+  for (; i < n; ++i) half[i] = float_to_half(x[i]);
+}
+
+void to_bf16(const float* x, void* out, int64_t n) {
+  auto* bfloat = static_cast<uint16_t*>(out);
+  for (int64_t i = 0; i < n; ++i) bfloat[i] = float_to_bfloat(x[i]);
+}
+
+// A block: its scale, largest / 127, as a half, then 32 int8.
+void to_q8_0(const float* x, void* out, int64_t n) {
+  auto* block = static_cast<uint8_t*>(out);
+  const F8 magic = broadcast(12582912.0f);  // 1.5 · 2²³: the sum rounds to a whole number
+  for (int64_t i = 0; i < n; i += 32, block += 34) {
+    F8 largest = broadcast(0.0f);
+    for (int j = 0; j < 32; j += 8) largest = max(largest, absolute(load(x + i + j)));
+    const float scale = max_lane(largest) / 127.0f;
+    const F8 inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
+    const uint16_t half = float_to_half(scale);
+    __builtin_memcpy(block, &half, sizeof half);
+    for (int j = 0; j < 32; j += 8) {
+      float rounded[8];
+      store(rounded, sub(fma(load(x + i + j), inverse, magic), magic));
+      for (int l = 0; l < 8; ++l) block[2 + j + l] = static_cast<uint8_t>(static_cast<int8_t>(rounded[l]));
+    }
+  }
+}
+
+constexpr RowKernels kTable{rms_norm, silu_product, gelu_product, soft_cap, add_rows, rotate,
+                            max_of,   exp_less,     to_f16,       to_bf16,  to_q8_0};
+
+}  // namespace
+}  // namespace fathom

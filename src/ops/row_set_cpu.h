@@ -1,0 +1,22 @@
+// The kept rows as the CPU sees them. *_cpu.cc only: nobody else may ask for the count.
+#pragma once
+
+#include "tensor/rows.h"
+
+namespace fathom {
+
+// Rows of dimension 0 that are there: all of them, unless the tensor is compacted.
+inline int64_t present_rows(const Tensor& tensor) { return tensor.row_count() ? *tensor.row_count() : tensor.dim(0); }
+
+struct KeptRows {
+  int64_t count;
+  const int32_t* ids;  // null: row i is row i
+  explicit KeptRows(const RowSet& rows)
+      : count(rows.is_all()    ? rows.capacity()
+              : rows.is_none() ? 0
+                               : rows.count().data<int32_t>()[0]),
+        ids(rows.is_all() || rows.is_none() ? nullptr : rows.ids().data<int32_t>()) {}
+  int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
+};
+
+}  // namespace fathom

@@ -1,0 +1,15 @@
+// Skipping is choosing rows: the branch runs on the gathered rows and its result joins the residual where
+// they came from.
+#pragma once
+
+#include "tensor/rows.h"
+
+namespace fathom {
+
+// x: f32 (rows, d) or i32 (rows) -> (capacity, …), the kept rows first. all(): x itself. none(): zero rows.
+Tensor gather_rows(Context& ctx, const Tensor& x, const RowSet& kept);
+
+// h: f32 (rows, d), branch: f32 (capacity, d) -> h with branch[i] added to row kept[i]. none(): h itself.
+Tensor add_rows(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor& branch);
+
+}  // namespace fathom

@@ -1,0 +1,50 @@
+// exp and tanh over F8, to one or two units in the last place, the same bits on every instruction set.
+#pragma once
+
+#include "ops/simd.h"
+
+namespace fathom {
+namespace {
+
+// eˣ. Below −87.3 the result is 0 (not a subnormal), above 88.3 it stays at e^88.3: callers divide by it or
+// know x ≤ 0.
+inline F8 exp(F8 x) {
+  const F8 lowest = broadcast(-87.33f);
+  const F8 clamped = min(max(x, lowest), broadcast(88.37f));
+  // x = n ln 2 + r, |r| ≤ ln 2 / 2. Adding 1.5 · 2²³ rounds to a whole number and leaves it in the low bits.
+  const F8 magic = broadcast(12582912.0f);
+  const F8 rounded = fma(clamped, broadcast(1.44269504f), magic);
+  const F8 n = sub(rounded, magic);
+  F8 r = fma(n, broadcast(-0.693145751953125f), clamped);  // ln 2 in two parts; n times the first is exact
+  r = fma(n, broadcast(-1.42860682e-6f), r);
+  // Minimax polynomial of degree 6 for eʳ, relative error 3e-9 before rounding.
+  F8 p = broadcast(0.00139505406f);
+  p = fma(p, r, broadcast(0.00836891786f));
+  p = fma(p, r, broadcast(0.0416662051f));
+  p = fma(p, r, broadcast(0.166665186f));
+  p = fma(p, r, broadcast(0.50000001f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+  return select_less(x, lowest, broadcast(0.0f), mul(p, power_of_two(rounded)));
+}
+
+inline F8 tanh(F8 x) {
+  const F8 size = absolute(x);
+  // Small: x + x³ Q(x²), a minimax polynomial on |x| ≤ 0.625; 1 − 2 / (e²ˣ + 1) would lose the low bits
+  // there.
+  const F8 square = mul(x, x);
+  F8 q = broadcast(-0.00571704531f);
+  q = fma(q, square, broadcast(0.0206505876f));
+  q = fma(q, square, broadcast(-0.0537434982f));
+  q = fma(q, square, broadcast(0.133314913f));
+  q = fma(q, square, broadcast(-0.333332839f));
+  const F8 small = fma(mul(square, x), q, x);
+  const F8 e = exp(add(size, size));
+  const F8 large = sub(broadcast(1.0f), div(broadcast(2.0f), add(e, broadcast(1.0f))));
+  const F8 zero = broadcast(0.0f);
+  const F8 signed_large = select_less(x, zero, sub(zero, large), large);
+  return select_less(size, broadcast(0.625f), small, signed_large);
+}
+
+}  // namespace
+}  // namespace fathom

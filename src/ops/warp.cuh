@@ -1,0 +1,62 @@
+// Sums and maxima over a warp or a block, in one fixed order: lanes 16 apart first, then 8, 4, 2 and 1.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace fathom {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned int kAllLanes = 0xffffffffu;
+
+template <class T>
+__device__ inline T warp_sum(T value) {
+  for (int step = kWarp / 2; step > 0; step /= 2) value += __shfl_xor_sync(kAllLanes, value, step);
+  return value;
+}
+
+__device__ inline float warp_max(float value) {
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, step));
+  return value;
+}
+
+// Lane i returns the sum over the warp of values[i]: the bits of warp_sum(values[i]), in 31 shuffles for
+// all 32. At each step a lane keeps the half of the sums whose index shares its bit and hands over the other
+// half.
+__device__ inline float warp_sums(float (&values)[kWarp]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < step; ++i) {
+      const float keep = upper ? values[i + step] : values[i], give = upper ? values[i] : values[i + step];
+      values[i] = keep + __shfl_xor_sync(kAllLanes, give, step);
+    }
+  }
+  return values[0];
+}
+
+// Over a block of at most 1024 threads, whole warps; every thread gets the result.
+template <class T, class Reduce>
+__device__ inline T block_reduce(T value, T neutral, Reduce reduce) {
+  __shared__ T partial[kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int warps = static_cast<int>(blockDim.x) / kWarp;
+  value = reduce(value);
+  __syncthreads();  // an earlier reduction's readers are done
+  if (lane == 0) partial[warp] = value;
+  __syncthreads();
+  return reduce(lane < warps ? partial[lane] : neutral);
+}
+
+template <class T>
+__device__ inline T block_sum(T value) {
+  return block_reduce(value, T{0}, [](T v) { return warp_sum(v); });
+}
+
+__device__ inline float block_max(float value) {
+  return block_reduce(value, -__builtin_huge_valf(), [](float v) { return warp_max(v); });
+}
+
+}  // namespace fathom

@@ -1,0 +1,105 @@
+// The inner loops of products, as plain functions per instruction set. Files built with extra instruction-set
+// flags include this header and nothing else of ours that has code with external linkage: plain data and
+// pointers only.
+//
+// One order of accumulation per weight format, the same on every instruction set and for every number of
+// rows:
+//   block formats   for each group of consecutive elements, ascending:  acc = fma(float(Σ qw·qx), dw * dx,
+//   acc), and
+//                   then, for formats with a minimum,                   acc = fma(m, dx * Σ qx, acc)
+//                   Integer sums are exact, so their order is free. A group is 32 elements; 16 for q6_k.
+//   f32, f16, bf16  eight partial sums, p[j] = fma(w[k], x[k], p[j]) for k = j, j + 8, ..., the last eight
+//   padded with
+//                   zeros; then ((p0+p4)+(p1+p5)) + ((p2+p6)+(p3+p7)).
+//   bf16 on i8mm    bfmmla, four elements at a time, ascending.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fathom {
+
+// The formats whose products run on integers. kQ6_K has two groups per 32 elements.
+enum IntFormat : int {
+  kIntQ8_0,
+  kIntQ4_0,
+  kIntQ4_1,
+  kIntQ5_0,
+  kIntQ5_1,
+  kIntQ4_K,
+  kIntQ5_K,
+  kIntQ6_K,
+  kIntFormats
+};
+
+// A row of activations as int8: x[i] ≈ scale[i / 32] * q[i].
+struct QuantRow {
+  int8_t* q;       // (k)
+  float* scale;    // (k / 32); NaN where the block holds one or an infinity
+  float* sum;      // (k / 32): scale * Σ q
+  int32_t* minus;  // (k / 16): -Σ q of 16 elements, for formats that store q + an offset
+};
+
+inline constexpr int kTileRows = 4;  // activation rows in a packed group
+inline constexpr int kRowRecord =
+    192;  // bytes of a packed group's 32 elements; the layout is the kernels' own
+inline constexpr int kTileRecordColumn = 48;  // bytes of a column's 32 elements in an unpacked tile, likewise
+inline constexpr int kMaxTileColumns = 32;
+
+// Weight rows in place: n of them (an output column each), `stride` bytes apart.
+struct Weights {
+  const uint8_t* data;
+  int64_t stride;
+  int64_t columns;
+};
+
+// Block formats, one row: quantise it, multiply with the weights in place.
+struct RowKernels {
+  void (*quantize_row)(const float* x, int64_t k, const QuantRow& out);
+  void (*dot_row[kIntFormats])(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+};
+
+// Block formats, many rows: up to kTileRows rows of x, `stride` elements apart, into k / 32 records; up to
+// `columns` weight rows into k / 32 records of columns * kTileRecordColumn bytes; then the product, out
+// (rows, columns) with rows `stride` elements apart.
+struct TileKernels {
+  int columns;
+  void (*pack_rows)(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed);
+  void (*unpack[kIntFormats])(const Weights& weights, int64_t k, uint8_t* tile);
+  void (*multiply[kIntFormats])(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows,
+                                int64_t columns, float* out, int64_t stride);
+};
+
+// f32 activations. multiply: x (rows, k) with f32 weights, any number of rows and columns. dot_row: one row
+// with f16 or bf16 weights, in the order of multiply on the widened weights.
+struct FloatKernels {
+  void (*multiply)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                   float* out, int64_t out_stride);
+  void (*dot_row_f16)(const float* x, int64_t k, const Weights& weights, float* out);
+  void (*dot_row_bf16)(const float* x, int64_t k, const Weights& weights, float* out);
+  void (*widen_f16)(const uint8_t* in, int64_t n, float* out);
+  void (*widen_bf16)(const uint8_t* in, int64_t n, float* out);
+};
+
+// bf16 weights in place, activations rounded to bf16. `packed` is ceil(k / 8) * 8 * kTileRows * 2 bytes for
+// every kTileRows rows.
+struct Bf16Kernels {
+  void (*pack_rows)(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed);
+  void (*multiply)(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
+                   int64_t stride);
+};
+
+extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
+extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
+extern const FloatKernels kScalarFloat, kDotprodFloat, kAvx2Float;
+extern const Bf16Kernels kI8mmBf16;
+
+// What one instruction set uses.
+struct MatmulKernels {
+  const RowKernels* row;
+  const TileKernels* tile;
+  const FloatKernels* real;
+  const Bf16Kernels* bf16;  // null: bf16 goes as f16 does
+};
+
+}  // namespace fathom

@@ -1,0 +1,225 @@
+// AVX2: one row reads four weight rows in place, 32 elements of each at a time; many rows read tiles of eight
+// columns.
+#include "quant/avx_formats.h"
+#include "quant/kernels.h"
+
+namespace fathom {
+namespace {
+
+constexpr int kTileColumns = 8;
+
+struct Activations {  // 32 elements of one row
+  __m256i q;
+  float scale, sum;
+  int32_t minus[2];
+};
+
+inline int32_t sum_of(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_hadd_epi32(s, s);
+  return _mm_cvtsi128_si32(_mm_hadd_epi32(s, s));
+}
+
+inline Activations quantize_block(const float* x) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i top = _mm256_setzero_si256();
+  for (int i = 0; i < 4; ++i) {
+    top = _mm256_max_epu32(top, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), magnitude));
+  }
+  __m128i most = _mm_max_epu32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+  most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
+  most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
+  const float largest = _mm_cvtss_f32(_mm_castsi128_ps(most));
+  Activations out{_mm256_setzero_si256(), 0.0f, 0.0f, {0, 0}};
+  if (static_cast<uint32_t>(_mm_cvtsi128_si32(most)) >= 0x7f800000) {
+    out.scale = out.sum = _mm_cvtss_f32(_mm_castsi128_ps(_mm_set1_epi32(0x7fc00000)));
+    return out;
+  }
+  if (largest < 1e-30f) return out;
+  const __m256 inverse = _mm256_set1_ps(127.0f / largest);
+  __m256i q[4];
+  for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+  out.minus[0] = -sum_of(_mm256_add_epi32(q[0], q[1]));
+  out.minus[1] = -sum_of(_mm256_add_epi32(q[2], q[3]));
+  // Packing works within 128-bit lanes: the permutation puts the groups of four back in order.
+  const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+  out.q = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  out.scale = largest * (1.0f / 127.0f);
+  out.sum = out.scale * static_cast<float>(-(out.minus[0] + out.minus[1]));
+  return out;
+}
+
+void quantize_row(const float* x, int64_t k, const QuantRow& out) {
+  for (int64_t b = 0; b < k / 32; ++b) {
+    const Activations block = quantize_block(x + 32 * b);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.q + 32 * b), block.q);
+    out.scale[b] = block.scale;
+    out.sum[b] = block.sum;
+    out.minus[2 * b] = block.minus[0];
+    out.minus[2 * b + 1] = block.minus[1];
+  }
+}
+
+// Sums of four products as int32. Exact: the int16 sums of two are at most 2 * 128 * 127 (signed weights, by
+// magnitude) or 2 * 63 * 127.
+template <class F>
+inline __m256i dot4(__m256i w, __m256i x) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  if constexpr (F::kSigned) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), ones);
+  } else {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones);
+  }
+}
+
+template <class F>
+inline __m128 add_sub_block(__m128 acc, const Four& blocks, int sub, const QuantRow& x, int64_t b,
+                            const __m128* scale, const __m128* min) {
+  const __m256i q = load32(reinterpret_cast<const uint8_t*>(x.q + 32 * b));
+  const __m128 x_scale = _mm_set1_ps(x.scale[b]);
+  __m256i dots[4];
+  for (int c = 0; c < 4; ++c) dots[c] = dot4<F>(F::load(blocks.row[c], sub), q);
+  // Lane c of each half: row c's sum over 16 elements.
+  const __m256i sums =
+      _mm256_hadd_epi32(_mm256_hadd_epi32(dots[0], dots[1]), _mm256_hadd_epi32(dots[2], dots[3]));
+  const __m128i low = _mm256_castsi256_si128(sums), high = _mm256_extracti128_si256(sums, 1);
+  const __m128i minus0 = _mm_set1_epi32(F::kOffset * x.minus[2 * b]);
+  const __m128i minus1 = _mm_set1_epi32(F::kOffset * x.minus[2 * b + 1]);
+  if constexpr (F::kGroups == 1) {
+    const __m128i dot = _mm_add_epi32(_mm_add_epi32(low, high), _mm_add_epi32(minus0, minus1));
+    acc = _mm_fmadd_ps(_mm_cvtepi32_ps(dot), _mm_mul_ps(scale[0], x_scale), acc);
+  } else {
+    acc = _mm_fmadd_ps(_mm_cvtepi32_ps(_mm_add_epi32(low, minus0)), _mm_mul_ps(scale[0], x_scale), acc);
+    acc = _mm_fmadd_ps(_mm_cvtepi32_ps(_mm_add_epi32(high, minus1)), _mm_mul_ps(scale[1], x_scale), acc);
+  }
+  if constexpr (F::kMin) acc = _mm_fmadd_ps(min[0], _mm_set1_ps(x.sum[b]), acc);
+  return acc;
+}
+
+template <class F>
+void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
+  for (int64_t c = 0; c < weights.columns; c += 4) {
+    Four blocks = four_rows(weights.data, weights.stride, c, weights.columns);
+    __m128 acc = _mm_setzero_ps();
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
+      F::scales(blocks.row, scale, min);
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        acc = add_sub_block<F>(acc, blocks, sub, x, b + sub, scale + sub * F::kGroups, min + sub);
+      }
+      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    }
+    float values[4];
+    _mm_storeu_ps(values, acc);
+    for (int64_t i = c; i < weights.columns && i < c + 4; ++i) out[i] = values[i - c];
+  }
+}
+
+// A record of packed rows (AVX-512's kernels read it too): 32 bytes per row; at 128 four scales, at 144 four
+// sums, at 160 four times -Σq of the first 16 elements, at 176 of the second 16.
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
+  const Activations zero{_mm256_setzero_si256(), 0.0f, 0.0f, {0, 0}};
+  for (int64_t b = 0; b < k / 32; ++b) {
+    uint8_t* record = packed + b * kRowRecord;
+    for (int r = 0; r < kTileRows; ++r) {
+      const Activations block = r < rows ? quantize_block(x + r * stride + 32 * b) : zero;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(record + 32 * r), block.q);
+      __builtin_memcpy(record + 128 + 4 * r, &block.scale, 4);
+      __builtin_memcpy(record + 144 + 4 * r, &block.sum, 4);
+      __builtin_memcpy(record + 160 + 4 * r, &block.minus[0], 4);
+      __builtin_memcpy(record + 176 + 4 * r, &block.minus[1], 4);
+    }
+  }
+}
+
+// A record of a tile: for each 4 elements, eight columns side by side, as stored; after these 256 bytes the
+// scales of the first group (8 floats), and those of the second or the minima.
+template <class F>
+void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
+  for (int quad = 0; quad < kTileColumns / 4; ++quad) {
+    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
+      F::scales(blocks.row, scale, min);
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        uint8_t* record = tile + (b + sub) * kTileColumns * kTileRecordColumn;
+        for (int c = 0; c < 4; ++c) {
+          int fours[8];
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(fours), F::load(blocks.row[c], sub));
+          for (int i = 0; i < 8; ++i) __builtin_memcpy(record + 32 * i + 4 * (4 * quad + c), &fours[i], 4);
+        }
+        float* floats = reinterpret_cast<float*>(record + 256) + 4 * quad;
+        for (int group = 0; group < F::kGroups; ++group) {
+          _mm_storeu_ps(floats + 8 * group, scale[sub * F::kGroups + group]);
+        }
+        if (F::kMin) _mm_storeu_ps(floats + 8, min[sub]);
+      }
+      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    }
+  }
+}
+
+// Four rows by eight columns over one group of a record.
+template <class F>
+inline void add_group(const uint8_t* record, const uint8_t* w, int group, __m256* acc) {
+  constexpr int kSteps = 8 / F::kGroups;
+  __m256i dots[kTileRows];
+  for (int r = 0; r < kTileRows; ++r) {
+    const int minus = F::kGroups == 1 ? load_int(record + 160 + 4 * r) + load_int(record + 176 + 4 * r)
+                                      : load_int(record + 160 + 16 * group + 4 * r);
+    dots[r] = _mm256_set1_epi32(F::kOffset * minus);
+  }
+  for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
+    const __m256i columns = load32(w + 32 * step);
+    for (int r = 0; r < kTileRows; ++r) {
+      const __m256i q = _mm256_set1_epi32(load_int(record + 32 * r + 4 * step));
+      dots[r] = _mm256_add_epi32(dots[r], dot4<F>(columns, q));
+    }
+  }
+  const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(w + 256) + 8 * group);
+  const float* x_scale = reinterpret_cast<const float*>(record + 128);
+  for (int r = 0; r < kTileRows; ++r) {
+    acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale[r])),
+                             acc[r]);
+  }
+}
+
+template <class F>
+void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows, int64_t columns,
+              float* out, int64_t stride) {
+  __m256 acc[kTileRows];
+  for (__m256& a : acc) a = _mm256_setzero_ps();
+  for (int64_t b = 0; b < k / 32; ++b) {
+    const uint8_t *record = packed + b * kRowRecord, *w = tile + b * kTileColumns * kTileRecordColumn;
+    for (int group = 0; group < F::kGroups; ++group) add_group<F>(record, w, group, acc);
+    if constexpr (F::kMin) {
+      const __m256 min = _mm256_loadu_ps(reinterpret_cast<const float*>(w + 256) + 8);
+      const float* sums = reinterpret_cast<const float*>(record + 144);
+      for (int r = 0; r < kTileRows; ++r) acc[r] = _mm256_fmadd_ps(min, _mm256_set1_ps(sums[r]), acc[r]);
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float values[8];
+    _mm256_storeu_ps(values, acc[r]);
+    for (int64_t c = 0; c < columns; ++c) out[r * stride + c] = values[c];
+  }
+}
+
+}  // namespace
+
+const RowKernels kAvx2Row = {
+    .quantize_row = quantize_row,
+    .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,
+                dot_row<Q5_K>, dot_row<Q6_K>},
+};
+
+const TileKernels kAvx2Tile = {
+    .columns = kTileColumns,
+    .pack_rows = pack_rows,
+    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
+               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
+    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
+                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+};
+
+}  // namespace fathom

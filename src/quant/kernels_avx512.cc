@@ -1,0 +1,121 @@
+// AVX-512 with VNNI for many rows: tiles of 32 columns, two vectors of 16. vpdpbusd multiplies unsigned with
+// signed bytes and adds four products to an int32 without saturating; q8_0's weights are stored with 128
+// added for it. One row goes through AVX2's kernels (memory is what limits it), and so does the packing of
+// rows: see pack_rows there.
+#include "quant/avx_formats.h"
+#include "quant/kernels.h"
+
+namespace fathom {
+namespace {
+
+constexpr int kTileColumns = 32;
+constexpr int kRecord = kTileColumns * kTileRecordColumn;
+constexpr int kFloats = 32 * kTileColumns;  // offset of the scales in a record
+
+template <class F>
+constexpr int kTileOffset = F::kSigned ? 128 : F::kOffset;
+
+// A record of a tile: for each 4 elements, 32 columns side by side, as unsigned bytes; after these 1024 bytes
+// the scales of the first group (32 floats), and those of the second or the minima.
+template <class F>
+void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
+  const __m256i sign = _mm256_set1_epi8(static_cast<char>(F::kSigned ? 0x80 : 0));
+  for (int quad = 0; quad < kTileColumns / 4; ++quad) {
+    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
+      F::scales(blocks.row, scale, min);
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        uint8_t* record = tile + (b + sub) * kRecord;
+        for (int c = 0; c < 4; ++c) {
+          int fours[8];
+          _mm256_storeu_si256(reinterpret_cast<__m256i*>(fours),
+                              _mm256_xor_si256(F::load(blocks.row[c], sub), sign));
+          for (int i = 0; i < 8; ++i) __builtin_memcpy(record + 128 * i + 4 * (4 * quad + c), &fours[i], 4);
+        }
+        float* floats = reinterpret_cast<float*>(record + kFloats) + 4 * quad;
+        for (int group = 0; group < F::kGroups; ++group) {
+          _mm_storeu_ps(floats + kTileColumns * group, scale[sub * F::kGroups + group]);
+        }
+        if (F::kMin) _mm_storeu_ps(floats + kTileColumns, min[sub]);
+      }
+      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    }
+  }
+}
+
+// The unmasked form makes g++ 12 warn of an uninitialised value in its own header.
+inline __m512 to_float(__m512i v) {
+  return _mm512_maskz_cvtepi32_ps(0xffff, v);
+}
+
+// Four rows by 32 columns over one group of a record.
+template <class F>
+inline void add_group(const uint8_t* record, const uint8_t* w, int group, __m512 (&acc)[kTileRows][2]) {
+  constexpr int kSteps = 8 / F::kGroups;
+  __m512i dots[kTileRows][2];
+  for (int r = 0; r < kTileRows; ++r) {
+    const int minus = F::kGroups == 1 ? load_int(record + 160 + 4 * r) + load_int(record + 176 + 4 * r)
+                                      : load_int(record + 160 + 16 * group + 4 * r);
+    dots[r][0] = dots[r][1] = _mm512_set1_epi32(kTileOffset<F> * minus);
+  }
+#pragma GCC unroll 8
+  for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
+    const __m512i left = _mm512_loadu_si512(w + 128 * step), right = _mm512_loadu_si512(w + 128 * step + 64);
+    for (int r = 0; r < kTileRows; ++r) {
+      const __m512i q = _mm512_set1_epi32(load_int(record + 32 * r + 4 * step));
+      dots[r][0] = _mm512_dpbusd_epi32(dots[r][0], left, q);
+      dots[r][1] = _mm512_dpbusd_epi32(dots[r][1], right, q);
+    }
+  }
+  const float* scales = reinterpret_cast<const float*>(w + kFloats) + kTileColumns * group;
+  const float* x_scale = reinterpret_cast<const float*>(record + 128);
+  for (int r = 0; r < kTileRows; ++r) {
+    for (int half = 0; half < 2; ++half) {
+      const __m512 scale = _mm512_mul_ps(_mm512_loadu_ps(scales + 16 * half), _mm512_set1_ps(x_scale[r]));
+      acc[r][half] = _mm512_fmadd_ps(to_float(dots[r][half]), scale, acc[r][half]);
+    }
+  }
+}
+
+template <class F>
+void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows, int64_t columns,
+              float* out, int64_t stride) {
+  __m512 acc[kTileRows][2];
+  for (auto& row : acc) row[0] = row[1] = _mm512_setzero_ps();
+  for (int64_t b = 0; b < k / 32; ++b) {
+    const uint8_t *record = packed + b * kRowRecord, *w = tile + b * kRecord;
+    for (int group = 0; group < F::kGroups; ++group) add_group<F>(record, w, group, acc);
+    if constexpr (F::kMin) {
+      const float* mins = reinterpret_cast<const float*>(w + kFloats) + kTileColumns;
+      const float* sums = reinterpret_cast<const float*>(record + 144);
+      for (int r = 0; r < kTileRows; ++r) {
+        acc[r][0] = _mm512_fmadd_ps(_mm512_loadu_ps(mins), _mm512_set1_ps(sums[r]), acc[r][0]);
+        acc[r][1] = _mm512_fmadd_ps(_mm512_loadu_ps(mins + 16), _mm512_set1_ps(sums[r]), acc[r][1]);
+      }
+    }
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    float values[kTileColumns];
+    _mm512_storeu_ps(values, acc[r][0]);
+    _mm512_storeu_ps(values + 16, acc[r][1]);
+    for (int64_t c = 0; c < columns; ++c) out[r * stride + c] = values[c];
+  }
+}
+
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
+  kAvx2Tile.pack_rows(x, stride, rows, k, packed);
+}
+
+}  // namespace
+
+const TileKernels kAvx512Tile = {
+    .columns = kTileColumns,
+    .pack_rows = pack_rows,
+    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
+               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
+    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
+                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+};
+
+}  // namespace fathom

@@ -1,0 +1,242 @@
+// NEON with sdot: four output columns in the lanes of a vector, read in place.
+#include "quant/kernels.h"
+#include "quant/neon_formats.h"
+
+namespace fathom {
+namespace {
+
+constexpr int kTileColumns = 8;
+
+struct Activations {  // 32 elements of one row
+  Int8x32 q;
+  float scale, sum;
+  int32_t minus[2];
+};
+
+inline int8x16_t round_to_int8(const float* x, float inverse) {
+  int32x4_t q[4];
+  for (int i = 0; i < 4; ++i) q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), inverse));
+  return vcombine_s8(vmovn_s16(vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]))),
+                     vmovn_s16(vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]))));
+}
+
+inline Activations quantize_block(const float* x) {
+  uint32x4_t top = vdupq_n_u32(0);
+  for (int i = 0; i < 8; ++i) top = vmaxq_u32(top, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i))));
+  const uint32_t bits = vmaxvq_u32(top);
+  const float largest = vget_lane_f32(vreinterpret_f32_u32(vdup_n_u32(bits)), 0);
+  Activations out{{vdupq_n_s8(0), vdupq_n_s8(0)}, 0.0f, 0.0f, {0, 0}};
+  if (bits >= 0x7f800000) {
+    out.scale = out.sum = vget_lane_f32(vreinterpret_f32_u32(vdup_n_u32(0x7fc00000)), 0);
+    return out;
+  }
+  if (largest < 1e-30f) return out;
+  const float inverse = 127.0f / largest;
+  out.q = {round_to_int8(x, inverse), round_to_int8(x + 16, inverse)};
+  out.minus[0] = -vaddlvq_s8(out.q.low);
+  out.minus[1] = -vaddlvq_s8(out.q.high);
+  out.scale = largest * (1.0f / 127.0f);
+  out.sum = out.scale * static_cast<float>(-(out.minus[0] + out.minus[1]));
+  return out;
+}
+
+void quantize_row(const float* x, int64_t k, const QuantRow& out) {
+  for (int64_t b = 0; b < k / 32; ++b) {
+    const Activations block = quantize_block(x + 32 * b);
+    vst1q_s8(out.q + 32 * b, block.q.low);
+    vst1q_s8(out.q + 32 * b + 16, block.q.high);
+    out.scale[b] = block.scale;
+    out.sum[b] = block.sum;
+    out.minus[2 * b] = block.minus[0];
+    out.minus[2 * b + 1] = block.minus[1];
+  }
+}
+
+// Dot products of 32 (or twice 16) elements of four weight rows with x: lane = row.
+inline int32x4_t sum_lanes(const int32x4_t* dots) {
+  return vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
+}
+
+template <class F>
+inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, const QuantRow& x, int64_t b,
+                                 const float32x4_t* scale, const float32x4_t* min) {
+  const int8x16_t low = vld1q_s8(x.q + 32 * b), high = vld1q_s8(x.q + 32 * b + 16);
+  const float32x4_t x_scale = vld1q_dup_f32(x.scale + b);
+  int32x2_t minus = vdup_n_s32(0);
+  if constexpr (F::kOffset != 0) minus = vmul_n_s32(vld1_s32(x.minus + 2 * b), F::kOffset);
+  int32x4_t dots[2][4];
+  if constexpr (F::kGroups == 1) {
+    const int32x4_t start = vcombine_s32(minus, vdup_n_s32(0));
+    for (int c = 0; c < 4; ++c) {
+      const Int8x32 w = F::load(blocks.row[c], sub);
+      dots[0][c] = vdotq_s32(vdotq_s32(start, w.low, low), w.high, high);
+    }
+    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
+  } else {
+    const int32x4_t start0 = vsetq_lane_s32(vget_lane_s32(minus, 0), vdupq_n_s32(0), 0);
+    const int32x4_t start1 = vsetq_lane_s32(vget_lane_s32(minus, 1), vdupq_n_s32(0), 0);
+    for (int c = 0; c < 4; ++c) {
+      const Int8x32 w = F::load(blocks.row[c], sub);
+      dots[0][c] = vdotq_s32(start0, w.low, low);
+      dots[1][c] = vdotq_s32(start1, w.high, high);
+    }
+    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
+    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[1])), vmulq_f32(scale[1], x_scale));
+  }
+  if constexpr (F::kMin) acc = vfmaq_f32(acc, min[0], vld1q_dup_f32(x.sum + b));
+  return acc;
+}
+
+template <class F>
+void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
+  for (int64_t c = 0; c < weights.columns; c += 4) {
+    Four blocks = four_rows(weights.data, weights.stride, c, weights.columns);
+    float32x4_t acc = vdupq_n_f32(0.0f);
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
+      F::scales(blocks.row, scale, min);
+#pragma GCC unroll 8
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        acc = add_sub_block<F>(acc, blocks, sub, x, b + sub, scale + sub * F::kGroups, min + sub);
+      }
+      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    }
+    if (c + 4 <= weights.columns) {
+      vst1q_f32(out + c, acc);
+    } else {
+      float last[4];
+      vst1q_f32(last, acc);
+      for (int64_t i = c; i < weights.columns; ++i) out[i] = last[i - c];
+    }
+  }
+}
+
+// A record of packed rows (i8mm's kernels read it too): for each 8 elements, rows 0 and 1 side by side, then
+// rows 2 and 3; after these 128 bytes the scales as 0 0 1 1, 2 2 3 3 and the sums likewise.
+void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
+  const Activations zero{{vdupq_n_s8(0), vdupq_n_s8(0)}, 0.0f, 0.0f, {0, 0}};
+  for (int64_t b = 0; b < k / 32; ++b) {
+    uint8_t* record = packed + b * kRowRecord;
+    for (int r = 0; r < kTileRows; ++r) {
+      const Activations block = r < rows ? quantize_block(x + r * stride + 32 * b) : zero;
+      int8_t* q = reinterpret_cast<int8_t*>(record) + 16 * (r / 2) + 8 * (r % 2);
+      vst1_s8(q, vget_low_s8(block.q.low));
+      vst1_s8(q + 32, vget_high_s8(block.q.low));
+      vst1_s8(q + 64, vget_low_s8(block.q.high));
+      vst1_s8(q + 96, vget_high_s8(block.q.high));
+      float* scale = reinterpret_cast<float*>(record + 128) + 2 * r;
+      scale[0] = scale[1] = block.scale;
+      scale[8] = scale[9] = block.sum;
+    }
+  }
+}
+
+// A record of a tile: for each 4 elements, columns 0-3 side by side, then columns 4-7; after these 256 bytes
+// the scales of the first group (8 floats), and those of the second or the minima.
+inline void store_fours(const int8x16_t* columns, uint8_t* record) {
+  int32x4_t v[4];
+  for (int c = 0; c < 4; ++c) v[c] = vreinterpretq_s32_s8(columns[c]);
+  const int64x2_t a = vreinterpretq_s64_s32(vtrn1q_s32(v[0], v[1])),
+                  b = vreinterpretq_s64_s32(vtrn1q_s32(v[2], v[3]));
+  const int64x2_t c = vreinterpretq_s64_s32(vtrn2q_s32(v[0], v[1])),
+                  d = vreinterpretq_s64_s32(vtrn2q_s32(v[2], v[3]));
+  vst1q_u8(record, vreinterpretq_u8_s64(vtrn1q_s64(a, b)));
+  vst1q_u8(record + 32, vreinterpretq_u8_s64(vtrn1q_s64(c, d)));
+  vst1q_u8(record + 64, vreinterpretq_u8_s64(vtrn2q_s64(a, b)));
+  vst1q_u8(record + 96, vreinterpretq_u8_s64(vtrn2q_s64(c, d)));
+}
+
+template <class F>
+void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
+  const int8x16_t offset = vdupq_n_s8(F::kOffset);
+  for (int quad = 0; quad < kTileColumns / 4; ++quad) {
+    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
+      F::scales(blocks.row, scale, min);
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        uint8_t* record = tile + (b + sub) * kTileColumns * kTileRecordColumn;
+        int8x16_t low[4], high[4];
+        for (int c = 0; c < 4; ++c) {
+          const Int8x32 w = F::load(blocks.row[c], sub);
+          low[c] = vsubq_s8(w.low, offset);
+          high[c] = vsubq_s8(w.high, offset);
+        }
+        store_fours(low, record + 16 * quad);
+        store_fours(high, record + 128 + 16 * quad);
+        float* floats = reinterpret_cast<float*>(record + 256) + 4 * quad;
+        for (int group = 0; group < F::kGroups; ++group)
+          vst1q_f32(floats + 8 * group, scale[sub * F::kGroups + group]);
+        if (F::kMin) vst1q_f32(floats + 8, min[sub]);
+      }
+      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    }
+  }
+}
+
+// acc[r] += the dot products of row r with four columns, over `count` elements.
+template <int count>
+inline void dot_fours(const uint8_t* record, const uint8_t* columns, int32x4_t* acc) {
+#pragma GCC unroll 4
+  for (int i = 0; i < count / 8; ++i) {
+    const int8x16_t first = vreinterpretq_s8_u8(vld1q_u8(columns + 64 * i));
+    const int8x16_t second = vreinterpretq_s8_u8(vld1q_u8(columns + 64 * i + 32));
+    for (int pair = 0; pair < 2; ++pair) {
+      const int8x16_t q = vreinterpretq_s8_u8(vld1q_u8(record + 32 * i + 16 * pair));
+      acc[2 * pair] = vdotq_laneq_s32(vdotq_laneq_s32(acc[2 * pair], first, q, 0), second, q, 1);
+      acc[2 * pair + 1] = vdotq_laneq_s32(vdotq_laneq_s32(acc[2 * pair + 1], first, q, 2), second, q, 3);
+    }
+  }
+}
+
+template <class F>
+void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows, int64_t columns,
+              float* out, int64_t stride) {
+  for (int quad = 0; quad < kTileColumns / 4 && 4 * quad < columns; ++quad) {
+    float32x4_t acc[4];
+    for (float32x4_t& a : acc) a = vdupq_n_f32(0.0f);
+    for (int64_t b = 0; b < k / 32; ++b) {
+      const uint8_t *record = packed + b * kRowRecord,
+                    *w = tile + b * kTileColumns * kTileRecordColumn + 16 * quad;
+      const float *x_scale = reinterpret_cast<const float*>(record + 128),
+                  *floats = reinterpret_cast<const float*>(w + 256);
+      for (int group = 0; group < F::kGroups; ++group) {
+        int32x4_t dots[4];
+        for (int32x4_t& d : dots) d = vdupq_n_s32(0);
+        dot_fours<32 / F::kGroups>(record + 64 * group, w + 128 * group, dots);
+        const float32x4_t scale = vld1q_f32(floats + 8 * group);
+        for (int r = 0; r < 4; ++r) {
+          acc[r] = vfmaq_f32(acc[r], vcvtq_f32_s32(dots[r]), vmulq_n_f32(scale, x_scale[2 * r]));
+        }
+      }
+      if constexpr (F::kMin) {
+        for (int r = 0; r < 4; ++r) acc[r] = vfmaq_n_f32(acc[r], vld1q_f32(floats + 8), x_scale[8 + 2 * r]);
+      }
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      float values[4];
+      vst1q_f32(values, acc[r]);
+      for (int64_t c = 4 * quad; c < columns && c < 4 * quad + 4; ++c)
+        out[r * stride + c] = values[c - 4 * quad];
+    }
+  }
+}
+
+}  // namespace
+
+const RowKernels kDotprodRow = {
+    .quantize_row = quantize_row,
+    .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,
+                dot_row<Q5_K>, dot_row<Q6_K>},
+};
+
+const TileKernels kDotprodTile = {
+    .columns = kTileColumns,
+    .pack_rows = pack_rows,
+    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
+               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
+    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
+                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+};
+
+}  // namespace fathom

@@ -1,0 +1,187 @@
+#include "quant/matmul.h"
+
+#include <algorithm>
+
+#include "quant/formats.h"
+
+namespace fathom {
+namespace {
+
+// What a strip of unpacked weights may take of the second-level cache.
+constexpr int64_t kStripBytes = 256 << 10;
+
+int64_t groups_of(int64_t rows) {
+  return (rows + kTileRows - 1) / kTileRows;
+}
+
+bool int_format(DType dtype, IntFormat* format) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      *format = kIntQ8_0;
+      return true;
+    case DType::kQ4_0:
+      *format = kIntQ4_0;
+      return true;
+    case DType::kQ4_1:
+      *format = kIntQ4_1;
+      return true;
+    case DType::kQ5_0:
+      *format = kIntQ5_0;
+      return true;
+    case DType::kQ5_1:
+      *format = kIntQ5_1;
+      return true;
+    case DType::kQ4_K:
+      *format = kIntQ4_K;
+      return true;
+    case DType::kQ5_K:
+      *format = kIntQ5_K;
+      return true;
+    case DType::kQ6_K:
+      *format = kIntQ6_K;
+      return true;
+    default:
+      return false;
+  }
+}
+
+QuantRow quant_row(void* memory, int64_t k) {
+  auto* scale = static_cast<float*>(memory);
+  float* sum = scale + k / 32;
+  auto* minus = reinterpret_cast<int32_t*>(sum + k / 32);
+  return {reinterpret_cast<int8_t*>(minus + k / 16), scale, sum, minus};
+}
+
+int64_t group_bytes(Prepared form, int64_t k) {
+  return form == Prepared::kBf16Rows ? (k + 7) / 8 * 8 * kTileRows * 2 : k / 32 * kRowRecord;
+}
+
+int64_t tile_bytes(const TileKernels& kernels, int64_t k) {
+  return k / 32 * kernels.columns * kTileRecordColumn;
+}
+
+// Tiles unpacked together: as many as the strip holds, so that each group of rows is read once per strip.
+int64_t strip_tiles(const TileKernels& kernels, int64_t k) {
+  return std::clamp<int64_t>(kStripBytes / std::max<int64_t>(tile_bytes(kernels, k), 1), 1, 16);
+}
+
+// Columns of f32 weights in a strip; a multiple of what the kernels take at once.
+int64_t strip_columns(int64_t k) {
+  return std::max<int64_t>(kStripBytes / 4 / std::max<int64_t>(k, 1) / 12 * 12, 12);
+}
+
+Weights part(const Weights& weights, int64_t begin, int64_t columns) {
+  return {weights.data + begin * weights.stride, weights.stride, std::min(columns, weights.columns - begin)};
+}
+
+void multiply_tiles(const TileKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
+                    const Weights& weights, float* out, int64_t out_stride, uint8_t* scratch) {
+  const int64_t width = kernels.columns, tile = tile_bytes(kernels, x.k),
+                strip = strip_tiles(kernels, x.k) * width;
+  for (int64_t first = 0; first < weights.columns; first += strip) {
+    const int64_t end = std::min(first + strip, weights.columns);
+    for (int64_t c = first; c < end; c += width) {
+      kernels.unpack[format](part(weights, c, width), x.k, scratch + (c - first) / width * tile);
+    }
+    for (int64_t r = 0; r < x.count; r += kTileRows) {
+      const uint8_t* group = packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k);
+      const int64_t rows = std::min<int64_t>(kTileRows, x.count - r);
+      for (int64_t c = first; c < end; c += width) {
+        kernels.multiply[format](group, scratch + (c - first) / width * tile, x.k, rows,
+                                 std::min(width, end - c), out + r * out_stride + c, out_stride);
+      }
+    }
+  }
+}
+
+// f32 weights in place; others widened to f32, a strip at a time.
+void multiply_float(const FloatKernels& kernels, DType dtype, const RowsView& x, const Weights& weights,
+                    float* out, int64_t out_stride, float* scratch) {
+  const int64_t strip = strip_columns(x.k);
+  for (int64_t first = 0; first < weights.columns; first += strip) {
+    Weights now = part(weights, first, strip);
+    if (dtype != DType::kF32) {
+      for (int64_t c = 0; c < now.columns; ++c) {
+        const uint8_t* row = now.data + c * now.stride;
+        float* to = scratch + c * x.k;
+        if (dtype == DType::kF16)
+          kernels.widen_f16(row, x.k, to);
+        else if (dtype == DType::kBF16)
+          kernels.widen_bf16(row, x.k, to);
+        else
+          decode_row(dtype, row, to, x.k);
+      }
+      now = {reinterpret_cast<const uint8_t*>(scratch), 4 * x.k, now.columns};
+    }
+    kernels.multiply(x.data, x.stride, x.count, x.k, now, out + first, out_stride);
+  }
+}
+
+}  // namespace
+
+Prepared prepared_form(const MatmulKernels& kernels, DType weights, int64_t rows) {
+  IntFormat format;
+  if (int_format(weights, &format)) return rows == 1 ? Prepared::kQuantRow : Prepared::kQuantRows;
+  return weights == DType::kBF16 && kernels.bf16 ? Prepared::kBf16Rows : Prepared::kNothing;
+}
+
+size_t prepared_bytes(Prepared form, int64_t rows, int64_t k) {
+  switch (form) {
+    case Prepared::kNothing:
+      return 0;
+    case Prepared::kQuantRow:
+      return static_cast<size_t>(k + k / 32 * 16);
+    default:
+      return static_cast<size_t>(groups_of(rows) * group_bytes(form, k));
+  }
+}
+
+int64_t prepared_pieces(Prepared form, int64_t rows) {
+  if (form == Prepared::kNothing) return 0;
+  return form == Prepared::kQuantRow ? 1 : groups_of(rows);
+}
+
+void prepare(const MatmulKernels& kernels, Prepared form, const RowsView& x, int64_t begin, int64_t end,
+             void* prepared) {
+  if (form == Prepared::kQuantRow && begin < end)
+    kernels.row->quantize_row(x.data, x.k, quant_row(prepared, x.k));
+  if (form == Prepared::kNothing || form == Prepared::kQuantRow) return;
+  const auto pack = form == Prepared::kBf16Rows ? kernels.bf16->pack_rows : kernels.tile->pack_rows;
+  for (int64_t group = begin; group < end; ++group) {
+    const int64_t row = group * kTileRows;
+    pack(x.data + row * x.stride, x.stride, std::min<int64_t>(kTileRows, x.count - row), x.k,
+         static_cast<uint8_t*>(prepared) + group * group_bytes(form, x.k));
+  }
+}
+
+size_t multiply_scratch_bytes(const MatmulKernels& kernels, DType dtype, int64_t rows, int64_t k) {
+  const Prepared form = prepared_form(kernels, dtype, rows);
+  if (form == Prepared::kQuantRows)
+    return static_cast<size_t>(strip_tiles(*kernels.tile, k) * tile_bytes(*kernels.tile, k));
+  if (form != Prepared::kNothing || dtype == DType::kF32) return 0;
+  if (rows == 1 && (dtype == DType::kF16 || dtype == DType::kBF16)) return 0;
+  return static_cast<size_t>(4 * k * strip_columns(k));
+}
+
+void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, const void* prepared,
+              const Weights& weights, float* out, int64_t out_stride, void* scratch) {
+  if (x.count == 0 || weights.columns == 0) return;
+  const auto* packed = static_cast<const uint8_t*>(prepared);
+  IntFormat format;
+  if (int_format(dtype, &format) && x.count == 1) {
+    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k, weights, out);
+  } else if (int_format(dtype, &format)) {
+    multiply_tiles(*kernels.tile, format, x, packed, weights, out, out_stride,
+                   static_cast<uint8_t*>(scratch));
+  } else if (dtype == DType::kBF16 && kernels.bf16) {
+    kernels.bf16->multiply(packed, x.count, x.k, weights, out, out_stride);
+  } else if (dtype == DType::kF16 && x.count == 1) {
+    kernels.real->dot_row_f16(x.data, x.k, weights, out);
+  } else if (dtype == DType::kBF16 && x.count == 1) {
+    kernels.real->dot_row_bf16(x.data, x.k, weights, out);
+  } else {
+    multiply_float(*kernels.real, dtype, x, weights, out, out_stride, static_cast<float*>(scratch));
+  }
+}
+
+}  // namespace fathom

@@ -1,0 +1,27 @@
+// Context's own functions: here and not in base/, since they make the arena and the CUDA handle.
+#include "base/context.h"
+
+#include "tensor/arena.h"
+#include "tensor/cuda.h"
+
+namespace fathom {
+
+Context::Context(ContextOptions options)
+    : device_(options.device),
+      isa_(choose_isa()),
+      pool_(options.threads > 0 ? options.threads : default_threads()),
+      comm_(std::make_unique<Comm>()),
+      arena_(std::make_shared<Arena>(options.device)) {
+  if (device_ == Device::kCpu) return;
+  if constexpr (kHasCuda) {
+    cuda_ = make_cuda_handle();
+  } else {
+    throw UserError("--device cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
+  }
+}
+
+Context::~Context() = default;
+
+CudaBackend Context::cuda() { return {*cuda_, counters_}; }
+
+}  // namespace fathom

@@ -1,0 +1,39 @@
+#include "tensor/memory.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/format.h"
+#include "tensor/cuda.h"
+
+namespace fathom {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+std::shared_ptr<void> allocate(Device device, size_t bytes) {
+  if (device == Device::kCuda) {
+    if constexpr (kHasCuda) return cuda_allocate(bytes);
+    throw UserError("this build has no CUDA backend");
+  }
+  // calloc: large blocks come zeroed from the system and cost nothing until they are touched (a cache's unused pages).
+  void* memory = bytes + kAlignment < bytes ? nullptr : std::calloc(1, bytes + kAlignment);
+  if (!memory) fail("out of memory: {} bytes wanted", bytes);
+  const std::shared_ptr<void> owner(memory, std::free);
+  const auto aligned = (reinterpret_cast<uintptr_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
+  return {owner, reinterpret_cast<void*>(aligned)};
+}
+
+void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+  if (to_device == Device::kCpu && from_device == Device::kCpu) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  if constexpr (kHasCuda) return cuda_copy(ctx.cuda().handle, to, from, bytes);
+  throw UserError("this build has no CUDA backend");
+}
+
+}  // namespace fathom

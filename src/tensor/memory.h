@@ -1,0 +1,17 @@
+// Device memory: allocation and copies between devices.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/context.h"
+
+namespace fathom {
+
+// 64-byte aligned, zeroed. More than the machine has is a UserError that names the size.
+std::shared_ptr<void> allocate(Device device, size_t bytes);
+
+// Copies and waits until the bytes are there.
+void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
+
+}  // namespace fathom

@@ -1,0 +1,84 @@
+// A typed, shaped handle on memory. Copying a Tensor copies the handle.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/context.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace fathom {
+
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // An op's output: from the context's arena, on its device, not initialised.
+  static Tensor empty(Context& ctx, DType dtype, const Shape& shape);
+  // Memory of its own, zeroed: weights that are made, caches, optimiser states.
+  static Tensor owned(Device device, DType dtype, const Shape& shape);
+  // A view of somebody's memory (a mapped file) that `owner` keeps alive.
+  static Tensor view(Device device, const void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner);
+  // Host values on the context's device, in the arena.
+  static Tensor from(Context& ctx, std::span<const float> values, const Shape& shape);
+  static Tensor from(Context& ctx, std::span<const int32_t> values, const Shape& shape);
+
+  bool defined() const { return data_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
+  const Shape& shape() const { return shape_; }
+  int rank() const { return shape_.rank(); }
+  int64_t dim(int i) const { return shape_[i]; }  // negative: from the end
+  int64_t numel() const { return shape_.numel(); }
+  // Elements from one row (last dimension) to the next along dimension i. Rows themselves are always dense.
+  int64_t stride(int i) const { return strides_[i]; }
+  bool is_contiguous() const;
+  int64_t nbytes() const;  // of a contiguous tensor
+
+  // A compacted tensor (gather_rows) has room for all rows, and the first *row_count() of dimension 0 are there. The count lives
+  // where the data lives: kernels read it, host code only hands it on. Null: every row is there.
+  const int32_t* row_count() const { return row_count_; }
+  Tensor counted_by(const int32_t* row_count) const {
+    Tensor out = *this;
+    out.row_count_ = row_count;
+    return out;
+  }
+
+  // Kernels only (ops/*_cpu.cc, *_cuda.cu), and whoever checked device() == kCpu.
+  const void* raw() const { return data_; }
+  void* raw() { return const_cast<void*>(data_); }
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(data_);
+  }
+  template <class T>
+  T* data() {
+    return static_cast<T*>(const_cast<void*>(data_));
+  }
+
+  Tensor reshape(const Shape& shape) const;                 // contiguous tensors
+  Tensor rows(int64_t begin, int64_t count) const;          // along dimension 0
+  Tensor columns(int64_t begin, int64_t count) const;       // of a 2-D, non-block tensor: a strided view
+  Tensor to(Context& ctx, Device device) const;             // owned copy on another device, or itself
+  std::shared_ptr<const void> owner() const { return owner_; }
+
+ private:
+  const void* data_ = nullptr;
+  const int32_t* row_count_ = nullptr;
+  std::shared_ptr<const void> owner_;
+  Shape shape_, strides_;
+  DType dtype_ = DType::kF32;
+  Device device_ = Device::kCpu;
+};
+
+// Host copies of small results.
+void copy_to_host(Context& ctx, const Tensor& tensor, std::span<float> values);
+void copy_to_host(Context& ctx, const Tensor& tensor, std::span<int32_t> values);
+
+// "linear: weight must be f32 (64, 32), got bf16 (64, 16)" unless it is so.
+void expect(const Tensor& tensor, DType dtype, const Shape& shape, const char* op, const char* name);
+
+}  // namespace fathom

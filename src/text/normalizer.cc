@@ -1,0 +1,217 @@
+#include "text/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/format.h"
+#include "text/unicode.h"
+
+namespace fathom {
+namespace {
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// Decomposes one character; utf8proc's own sort of a whole text is quadratic, so only this and its composition are used.
+void decompose(char32_t value, bool compatible, std::vector<utf8proc_int32_t>& out) {
+  utf8proc_int32_t parts[32];
+  int last_boundary = 0;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0));
+  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(value), parts, 32, options, &last_boundary);
+  if (count <= 0 || count > 32) {
+    out.push_back(static_cast<utf8proc_int32_t>(value));
+  } else {
+    out.insert(out.end(), parts, parts + count);
+  }
+}
+
+// Marks that follow one another are ordered by their combining class, equal ones staying in order.
+void order_marks(std::vector<utf8proc_int32_t>& text) {
+  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (size_t at = 0; at < text.size();) {
+    size_t end = at;
+    while (end < text.size() && combining_class(text[end]) != 0) ++end;
+    if (end - at > 1) {
+      std::stable_sort(text.begin() + static_cast<std::ptrdiff_t>(at), text.begin() + static_cast<std::ptrdiff_t>(end),
+                       [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    }
+    at = end == at ? at + 1 : end;
+  }
+}
+
+}  // namespace
+
+std::string to_normal_form(std::string_view text, NormalForm form) {
+  if (is_ascii(text)) return std::string(text);
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  std::vector<utf8proc_int32_t> decomposed;
+  decomposed.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Utf8Char c = decode_utf8(text, at);
+    at += c.size;
+    if (c.value < 0x80) {
+      decomposed.push_back(static_cast<utf8proc_int32_t>(c.value));
+    } else {
+      decompose(c.value, compatible, decomposed);
+    }
+  }
+  order_marks(decomposed);
+  auto count = static_cast<utf8proc_ssize_t>(decomposed.size());
+  if (form == NormalForm::kNfc || form == NormalForm::kNfkc) {
+    count = utf8proc_normalize_utf32(decomposed.data(), count,
+                                     static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    require(count >= 0, "normalizer: utf8proc: {}", utf8proc_errmsg(count));
+  }
+  std::string out;
+  out.reserve(text.size());
+  for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<char32_t>(decomposed[i]));
+  return out;
+}
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
+  std::string out;
+  out.reserve(text.size());
+  size_t at = 0;
+  for (size_t found; !what.empty() && (found = text.find(what, at)) != std::string_view::npos; at = found + what.size()) {
+    out += text.substr(at, found - at);
+    out += with;
+  }
+  return out += text.substr(at);
+}
+
+std::string Normalizer::apply(std::string text) const {
+  for (const Step& step : steps_) text = step(std::move(text));
+  return text;
+}
+
+void Normalizer::add_normal_form(NormalForm form) {
+  add([form](std::string text) { return to_normal_form(text, form); });
+}
+
+void Normalizer::add_prepend(std::string prefix) {
+  add([prefix](std::string text) { return text.empty() ? text : prefix + text; });
+}
+
+void Normalizer::add_replace(std::string what, std::string with) {
+  add([what, with](std::string text) { return replace_all(text, what, with); });
+}
+
+void Normalizer::add_replace(Regex what, std::string with) {
+  add([regex = std::make_shared<const Regex>(std::move(what)), with](std::string text) {
+    std::vector<TextSpan> spans;
+    regex->split(text, spans);
+    std::string out;
+    out.reserve(text.size());
+    for (const TextSpan& span : spans) {
+      if (span.match) {
+        out += with;
+      } else {
+        out.append(text, span.begin, span.end - span.begin);
+      }
+    }
+    return out;
+  });
+}
+
+void Normalizer::add_lowercase() {
+  add([](std::string text) {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      const Utf8Char c = decode_utf8(text, at);
+      at += c.size;
+      if (c.value == 0x130) {
+        out += "i\u0307";  // the one character whose lower case is two
+      } else {
+        append_utf8(out, to_lower(c.value));
+      }
+    }
+    return out;
+  });
+}
+
+void Normalizer::add_strip(bool left, bool right) {
+  add([left, right](std::string text) {
+    size_t begin = 0, end = 0, at = 0;
+    bool seen = false;
+    while (at < text.size()) {
+      const Utf8Char c = decode_utf8(text, at);
+      if (!is_white_space(c.value)) {
+        if (!seen) begin = at;
+        seen = true;
+        end = at + c.size;
+      }
+      at += c.size;
+    }
+    if (!seen) return left || right ? std::string() : text;
+    begin = left ? begin : 0;
+    end = right ? end : text.size();
+    return text.substr(begin, end - begin);
+  });
+}
+
+void Normalizer::add_strip_accents() {
+  add([](std::string text) {
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      const Utf8Char c = decode_utf8(text, at);
+      if (!is_mark(c.value)) out.append(text, at, c.size);
+      at += c.size;
+    }
+    return out;
+  });
+}
+
+void Normalizer::add_charsmap(Charsmap map) {
+  add([shared = std::make_shared<const Charsmap>(std::move(map))](std::string text) {
+    return shared->empty() ? text : shared->replace_by_grapheme(text);
+  });
+}
+
+std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(
+    std::string_view text, size_t at, const std::function<size_t(std::string_view, size_t)>& keep) const {
+  if (const size_t kept = keep(text, at); kept > 0) return {text.substr(at, kept), kept};
+  std::string_view replacement;
+  if (const size_t length = map.longest(text, at, &replacement); length > 0) return {replacement, length};
+  const size_t size = decode_utf8(text, at).size;
+  return {text.substr(at, size), size};
+}
+
+std::string SentencePieceNormalizer::apply(std::string_view text,
+                                           const std::function<size_t(std::string_view, size_t)>& keep) const {
+  const std::string_view space = escape_whitespaces ? "\u2581" : " ";
+  size_t at = 0;
+  while (remove_extra_whitespaces && at < text.size()) {
+    const auto [part, consumed] = prefix(text, at, keep);
+    if (part != " ") break;
+    at += consumed;
+  }
+  if (at >= text.size()) return {};
+  std::string out;
+  out.reserve(text.size() + text.size() / 4);
+  if (add_dummy_prefix && !space_as_suffix) out += space;
+  bool after_space = remove_extra_whitespaces;
+  while (at < text.size()) {
+    auto [part, consumed] = prefix(text, at, keep);
+    at += consumed;
+    while (after_space && !part.empty() && part[0] == ' ') part.remove_prefix(1);
+    if (!part.empty()) {
+      for (const char c : part) {
+        if (c == ' ') {
+          out += space;
+        } else {
+          out += c;
+        }
+      }
+      after_space = remove_extra_whitespaces && part.back() == ' ';
+    }
+  }
+  while (remove_extra_whitespaces && out.ends_with(space)) out.resize(out.size() - space.size());
+  if (add_dummy_prefix && space_as_suffix) out += space;
+  return out;
+}
+
+}  // namespace fathom

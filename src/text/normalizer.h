@@ -1,0 +1,57 @@
+// What happens to a text before it is cut: a list of steps, each a string to a string.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/charsmap.h"
+#include "text/regex.h"
+
+namespace fathom {
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+std::string to_normal_form(std::string_view valid_utf8, NormalForm form);
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
+
+class Normalizer {
+ public:
+  using Step = std::function<std::string(std::string)>;
+
+  void add(Step step) { steps_.push_back(std::move(step)); }
+  bool empty() const { return steps_.empty(); }
+  std::string apply(std::string text) const;
+
+  void add_normal_form(NormalForm form);
+  void add_prepend(std::string text);  // an empty text stays empty
+  void add_replace(std::string what, std::string with);
+  void add_replace(Regex what, std::string with);
+  void add_lowercase();
+  void add_strip(bool left, bool right);
+  void add_strip_accents();
+  void add_charsmap(Charsmap map);
+
+ private:
+  std::vector<Step> steps_;
+};
+
+// SentencePiece's own: the character map, then spaces.
+struct SentencePieceNormalizer {
+  Charsmap map{""};
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+  bool space_as_suffix = false;
+
+  // `keep(text, at)`: length of a user-defined symbol that must not be changed, 0 for none.
+  std::string apply(std::string_view text, const std::function<size_t(std::string_view, size_t)>& keep) const;
+
+ private:
+  // The normalised start of `text` at `at`, and how many bytes it stands for.
+  std::pair<std::string_view, size_t> prefix(std::string_view text, size_t at,
+                                             const std::function<size_t(std::string_view, size_t)>& keep) const;
+};
+
+}  // namespace fathom
