@@ -5,9 +5,24 @@ find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
-pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
+
+# PkgConfig::NAME. Only the later folders need these: where one is missing, the folders before them can still be built and
+# tested (on a GPU machine, say), and building a target that needs it says so.
+function(fathom_late_package name module)
+  pkg_check_modules(${name} IMPORTED_TARGET GLOBAL ${module})
+  if(${name}_FOUND)
+    return()
+  endif()
+  message(WARNING "${module} was not found: src/text and what comes after it cannot be built")
+  add_custom_target(missing_${module} COMMAND ${CMAKE_COMMAND} -E echo "${module} is needed: install it and configure again"
+                                      COMMAND ${CMAKE_COMMAND} -E false)
+  add_library(PkgConfig::${name} INTERFACE IMPORTED GLOBAL)
+  add_dependencies(PkgConfig::${name} missing_${module})
+endfunction()
+fathom_late_package(PCRE2 libpcre2-8)
+fathom_late_package(UTF8PROC libutf8proc)
+fathom_late_package(EDIT libedit)
+
 if(BUILD_TESTING)
   find_package(GTest REQUIRED)
 endif()

@@ -41,7 +41,7 @@ def feed_forward(x: torch.Tensor, w: dict) -> torch.Tensor:
 
 
 def logits(weights: dict, config: dict, ids: torch.Tensor) -> torch.Tensor:
-    """(T, vocab). `block_norm: pre` and `embedding_norm: false` exist only to show that the golden would notice."""
+    """(T, vocab). `block_norm: before` and `embedding_norm: false` exist only to show that the golden would notice."""
     eps = config["rms_norm_eps"]
     after = rms_norm if config["block_norm"] == "sandwich" else lambda x, weight, eps: x
     h = weights["model.embed_tokens.weight"][ids]

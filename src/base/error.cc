@@ -1,21 +1,31 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace fathom {
 namespace {
 
-// Length of the valid UTF-8 character at text[at], or 0.
+// Length of the valid UTF-8 character at text[at], or 0. Overlong forms are not valid: a lax terminal could
+// read a control character in them.
 size_t utf8_length(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(at);
-  const size_t length = lead < 0x80 ? 1 : (lead >> 5) == 6 ? 2 : (lead >> 4) == 14 ? 3 : (lead >> 3) == 30 ? 4 : 0;
-  if (length == 0 || at + length > text.size()) return 0;
+  const size_t length = lead < 0x80         ? 1
+                        : (lead >> 5) == 6  ? 2
+                        : (lead >> 4) == 14 ? 3
+                        : (lead >> 3) == 30 ? 4
+                                            : 0;
+  if (length <= 1 || at + length > text.size()) return length == 1 ? 1 : 0;
+  uint32_t code = lead & (0x7Fu >> length);
   for (size_t i = 1; i < length; ++i) {
     if ((byte(at + i) & 0xC0) != 0x80) return 0;
+    code = code << 6 | (byte(at + i) & 0x3Fu);
   }
-  return length;
+  static constexpr uint32_t kFirst[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  return code < kFirst[length] || code > 0x10FFFF || surrogate ? 0 : length;
 }
 
 size_t edit_distance(std::string_view a, std::string_view b) {

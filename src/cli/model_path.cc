@@ -18,7 +18,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-bool exists(const fs::path& path) {
+bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
@@ -34,7 +34,7 @@ ModelFiles find_builtin() {
   std::string looked;
   for (const fs::path& place : places) {
     const fs::path folder = place / "stories260k";
-    if (exists(folder / "stories260K.bin")) return {folder / "stories260K.bin", folder / "tok512.bin"};
+    if (is_there(folder / "stories260K.bin")) return {folder / "stories260K.bin", folder / "tok512.bin"};
     looked += (looked.empty() ? "" : ", ") + place.string();
   }
   fail("the builtin model was not found in {}; FATHOM_MODELS may name its folder", printable(looked, 600));
@@ -72,7 +72,7 @@ fs::path snapshot_of(const fs::path& repository) {
       if (!std::isalnum(static_cast<unsigned char>(c))) commit.clear();
       if (commit.empty()) break;
     }
-    if (!commit.empty() && exists(repository / "snapshots" / commit))
+    if (!commit.empty() && is_there(repository / "snapshots" / commit))
       return repository / "snapshots" / commit;
   }
   std::vector<fs::path> snapshots;
@@ -86,7 +86,7 @@ fs::path snapshot_of(const fs::path& repository) {
 
 // A repository of GGUF files is a model when it holds one of them.
 fs::path model_in(const fs::path& snapshot) {
-  if (exists(snapshot / "config.json")) return snapshot;
+  if (is_there(snapshot / "config.json")) return snapshot;
   std::vector<fs::path> files;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(snapshot, error)) {
@@ -102,7 +102,7 @@ ModelFiles find_in_hub_cache(const std::string& name) {
   const fs::path cache = hub_cache();
   const size_t slash = name.find('/');
   const fs::path repository = cache / ("models--" + name.substr(0, slash) + "--" + name.substr(slash + 1));
-  if (!exists(repository)) {
+  if (!is_there(repository)) {
     fail(
         "{} is no file or folder here, and not in the Hugging Face cache {}; to fetch it there: hf download "
         "{}",
@@ -115,7 +115,7 @@ ModelFiles find_in_hub_cache(const std::string& name) {
 
 ModelFiles find_model(const std::string& name) {
   if (name == "builtin") return find_builtin();
-  if (exists(name)) return {name, ""};
+  if (is_there(name)) return {name, ""};
   if (is_repository_name(name)) return find_in_hub_cache(name);
   fail("no such file or folder: {}", printable(name));
 }

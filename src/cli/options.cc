@@ -1,6 +1,8 @@
 #include "cli/options.h"
 
+#include <cctype>
 #include <chrono>
+#include <limits>
 
 #include "base/format.h"
 #include "base/log.h"
@@ -42,8 +44,8 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
   const std::string value = text.substr(colon + 1);
   const auto id =
       static_cast<int32_t>(parse_integer("the token of --logit-bias", text.substr(0, colon), 0, INT32_MAX));
-  return {id,
-          value == "-inf" ? -INFINITY : static_cast<float>(parse_number("the value of --logit-bias", value))};
+  return {id, value == "-inf" ? -std::numeric_limits<float>::infinity()
+                              : static_cast<float>(parse_number("the value of --logit-bias", value))};
 }
 
 }  // namespace

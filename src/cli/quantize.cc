@@ -28,8 +28,8 @@ int run_quantize(const Arguments& arguments) {
   refuse_to_overwrite_input(loaded.model, out);
   convert_weights(*loaded.ctx, loaded.model, *wanted, true);
   int64_t kept = 0;
-  for (const WeightRef& weight : list_weights(loaded.model))
-    kept += weight.tensor->rank() == 2 && weight.tensor->dtype() != *wanted;
+  for (const WeightSpec& spec : weight_specs(std::as_const(loaded.model)))
+    kept += spec.matrix && spec.tensor->dtype() != *wanted;
   if (kept > 0)
     log_info(fmt::format("{} matrices whose rows are no whole blocks of {} stay as they were", kept,
                          name_of(*wanted)));

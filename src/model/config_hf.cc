@@ -229,8 +229,12 @@ void read_switches(Keys& keys, ModelConfig& config) {
     keys.only("clip_qkv", nullptr);
   }
   if (a == "skip_middle") {
-    config.norm_placement = NormPlacement::kSandwich;
-    config.embedding_norm = true;
+    const std::string placement = keys.string("block_norm", "sandwich");
+    if (placement != "sandwich" && placement != "before") {
+      fail("{}: 'block_norm' must be sandwich or before, got '{}'", keys.where(), printable(placement));
+    }
+    config.norm_placement = placement == "sandwich" ? NormPlacement::kSandwich : NormPlacement::kBefore;
+    config.embedding_norm = keys.boolean("embedding_norm", true);
   }
   if (a == "gemma2" || a == "gemma3_text") {
     config.norm_placement = NormPlacement::kSandwich;
@@ -357,6 +361,10 @@ std::string config_to_hf(const ModelConfig& config) {
   if (a == "llama" || a == "skip_middle") {
     json["attention_bias"] = config.qkv_bias;
     json["mlp_bias"] = config.ffn_bias;
+  }
+  if (a == "skip_middle") {
+    json["block_norm"] = config.norm_placement == NormPlacement::kSandwich ? "sandwich" : "before";
+    json["embedding_norm"] = config.embedding_norm;
   }
   int32_t window = 0;
   Json types = Json::array();

@@ -157,7 +157,7 @@ SaveSummary save_hf(Context& ctx, const Model& model, const std::string& dir, st
   AtomicFolder folder(dir);
   write_safetensors(folder.file("model.safetensors"), tensors);
   write_file_atomically(folder.file("config.json"), config_to_hf(out.config));
-  if (model.tokenizer) vocab_to_hf(model.tokenizer_path, folder.path());
+  if (model.tokenizer) vocab_to_hf(model.tokenizer_path, model.config.vocab, folder.path());
   folder.commit();
   return {static_cast<int64_t>(tensors.size()), total_bytes(tensors)};
 }

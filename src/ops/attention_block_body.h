@@ -30,22 +30,29 @@ struct LoadQ8_0 {  // blocks of 32: a half scale, then the int8
 template <int NQ, int NK, class Load>
 inline void score_tile(const float* const* q, int64_t dim, const uint8_t* const* key, float* scores) {
   F8 sum[NQ][NK];
+  FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
+    FATHOM_UNROLL
     for (int j = 0; j < NK; ++j) sum[i][j] = broadcast(0.0f);
   }
   for (int64_t d = 0; d < dim; d += 8) {
     F8 query[NQ];
+    FATHOM_UNROLL
     for (int i = 0; i < NQ; ++i) query[i] = load(q[i] + d);
+    FATHOM_UNROLL
     for (int j = 0; j < NK; ++j) {
       const F8 k = Load::at(key[j], d);
+      FATHOM_UNROLL
       for (int i = 0; i < NQ; ++i) sum[i][j] = fma(query[i], k, sum[i][j]);
     }
   }
+  FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
     float* out = scores + i * kBlockKeys;
     if constexpr (NK == 4) {
       store_sums(out, sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
     } else {
+      FATHOM_UNROLL
       for (int j = 0; j < NK; ++j) out[j] = sum_lanes(sum[i][j]);
     }
   }
@@ -58,6 +65,7 @@ void score_keys(const float* const* q, int64_t dim, BlockRows keys, int64_t begi
   int64_t j = begin;
   for (; j + kKeys <= end; j += kKeys) {
     const uint8_t* key[kKeys];
+    FATHOM_UNROLL
     for (int i = 0; i < kKeys; ++i) key[i] = keys.base + keys.slots[j + i] * keys.step;
     score_tile<NQ, kKeys, Load>(q, dim, key, scores + j);
   }
@@ -87,19 +95,26 @@ template <int NQ, int NC, class Load>
 inline void value_tile(const float* p, int64_t dim, BlockRows values, int64_t begin, int64_t end, int64_t d,
                        float* sums) {
   F8 sum[NQ][NC];
+  FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
+    FATHOM_UNROLL
     for (int c = 0; c < NC; ++c) sum[i][c] = load(sums + i * dim + d + 8 * c);
   }
   for (int64_t j = begin; j < end; ++j) {
     const uint8_t* row = values.base + values.slots[j] * values.step;
     F8 weight[NQ];
+    FATHOM_UNROLL
     for (int i = 0; i < NQ; ++i) weight[i] = broadcast(p[i * kBlockKeys + j]);
+    FATHOM_UNROLL
     for (int c = 0; c < NC; ++c) {
       const F8 v = Load::at(row, d + 8 * c);
+      FATHOM_UNROLL
       for (int i = 0; i < NQ; ++i) sum[i][c] = fma(v, weight[i], sum[i][c]);
     }
   }
+  FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
+    FATHOM_UNROLL
     for (int c = 0; c < NC; ++c) store(sums + i * dim + d + 8 * c, sum[i][c]);
   }
 }

@@ -1,7 +1,7 @@
-// Attention on the GPU: a warp per query row and head. Keys go in blocks of kKeyBlock entries; each block leaves a partial
-// result (maximum, sum, weighted values) that is merged in block order. Many warps: a warp takes all its blocks. Few (decoding
-// at a long context): a warp per block, and a second kernel merges. The merged operations are the same ones in the same
-// order, so both ways give the same bits.
+// Attention on the GPU: a warp per query row and head. Keys go in blocks of kKeyBlock entries; each block
+// leaves a partial result (maximum, sum, weighted values) that is merged in block order. Many warps: a warp
+// takes all its blocks. Few (decoding at a long context): a warp per block, and a second kernel merges. The
+// merged operations are the same ones in the same order, so both ways give the same bits.
 #include "ops/attention.h"
 #include "ops/row_set_cuda.cuh"
 #include "ops/warp.cuh"
@@ -12,8 +12,8 @@
 namespace fathom {
 namespace {
 
-constexpr int kWarps = 8;                              // of a thread block: neighbouring rows of one head share keys in the cache
-constexpr int64_t kBusyWarps = 4096;                   // from here on the GPU is full without a warp per key block
+constexpr int kWarps = 8;  // of a thread block: neighbouring rows of one head share keys in the cache
+constexpr int64_t kBusyWarps = 4096;  // from here on the GPU is full without a warp per key block
 constexpr int64_t kMaxPartialBytes = int64_t{256} << 20;
 constexpr int kBlockKeys = static_cast<int>(kKeyBlock);
 static_assert(kBlockKeys == 2 * kWarp, "a lane looks after two keys of a block");
@@ -39,7 +39,7 @@ struct AttentionCall {
   int64_t sequences, entry_capacity;
   int heads, group, dim;  // group: query heads per KV head
   AttentionParams params;
-  float* out;              // (capacity, heads, dim)
+  float* out;  // (capacity, heads, dim)
   int32_t* fault;
   int64_t key_blocks;  // of the longest sequence there can be
   float* partials;     // (capacity, heads, key_blocks, dim + 2): weighted values, maximum, sum
@@ -64,10 +64,13 @@ struct Keys {
   int first, last;  // the visible ones: [first, last)
 };
 
-__device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ inline int lane_id() {
+  return static_cast<int>(threadIdx.x) % kWarp;
+}
 
+// q·k of 32 keys; `slot` and the result belong to the lane's key.
 template <int T, class Format>
-__device__ void scores_of(const Pool& pool, int64_t head, int dim, const float (&q)[T], int32_t slot, float* score) {
+__device__ float scores_of(const Pool& pool, int64_t head, int dim, const float (&q)[T], int32_t slot) {
   float sums[kWarp];
   const uint8_t* base = pool.data + head * pool.head_bytes;
 #pragma unroll
@@ -80,17 +83,18 @@ __device__ void scores_of(const Pool& pool, int64_t head, int dim, const float (
     }
     sums[j] = sum;
   }
-  *score = warp_sums(sums);
+  return warp_sums(sums);
 }
 
 template <int T, class Format>
-__device__ void weigh_values(const Pool& pool, int64_t head, int dim, const Keys& keys, const float (&weight)[2],
-                             float (&values)[T]) {
+__device__ void weigh_values(const Pool& pool, int64_t head, int dim, const Keys& keys,
+                             const float (&weight)[2], float (&values)[T]) {
   const uint8_t* base = pool.data + head * pool.head_bytes;
 #pragma unroll 8
   for (int j = keys.first; j < keys.last; ++j) {
     const bool upper = j >= kWarp;
-    const uint8_t* value = base + __shfl_sync(kAllLanes, upper ? keys.slot[1] : keys.slot[0], j % kWarp) * pool.slot_bytes;
+    const uint8_t* value =
+        base + __shfl_sync(kAllLanes, upper ? keys.slot[1] : keys.slot[0], j % kWarp) * pool.slot_bytes;
     const float p = __shfl_sync(kAllLanes, upper ? weight[1] : weight[0], j % kWarp);
 #pragma unroll
     for (int t = 0; t < T; ++t) {
@@ -103,10 +107,14 @@ __device__ void weigh_values(const Pool& pool, int64_t head, int dim, const Keys
 template <class Fn>
 __device__ inline void with_pool_format(DType type, Fn fn) {
   switch (type) {
-    case DType::kF16: return fn(FormatF16{});
-    case DType::kBF16: return fn(FormatBF16{});
-    case DType::kQ8_0: return fn(FormatQ8_0{});
-    default: return fn(FormatF32{});
+    case DType::kF16:
+      return fn(FormatF16{});
+    case DType::kBF16:
+      return fn(FormatBF16{});
+    case DType::kQ8_0:
+      return fn(FormatQ8_0{});
+    default:
+      return fn(FormatF32{});
   }
 }
 
@@ -128,8 +136,8 @@ __device__ bool find_keys(const AttentionCall& call, const Query& query, int64_t
   return both != 0;
 }
 
-__device__ float logit_of(const AttentionCall& call, const Query& query, int64_t block, const Keys& keys, int j,
-                          float score) {
+__device__ float logit_of(const AttentionCall& call, const Query& query, int64_t block, const Keys& keys,
+                          int j, float score) {
   if (j < keys.first || j >= keys.last) return -__builtin_huge_valf();
   float x = score * call.params.scale;
   if (call.params.soft_cap > 0) x = call.params.soft_cap * tanhf(x / call.params.soft_cap);
@@ -137,18 +145,21 @@ __device__ float logit_of(const AttentionCall& call, const Query& query, int64_t
 }
 
 template <int T>
-__device__ void attend_block(const AttentionCall& call, const Query& query, const float (&q)[T], int64_t block,
-                             Partial<T>* out) {
+__device__ void attend_block(const AttentionCall& call, const Query& query, const float (&q)[T],
+                             int64_t block, Partial<T>* out) {
   Keys keys;
   if (!find_keys(call, query, block, &keys)) return;
   const int64_t kv_head = query.head / call.group;
-  float weight[2];
+  float weight[2] = {};
   with_pool_format(call.k.type, [&](auto format) {
-#pragma unroll
+#pragma unroll 1  // the body is long
     for (int half = 0; half < 2; ++half) {
-      scores_of<T, decltype(format)>(call.k, kv_head, call.dim, q, keys.slot[half], &weight[half]);
+      const int32_t slot = half == 0 ? keys.slot[0] : keys.slot[1];
+      (half == 0 ? weight[0] : weight[1]) =
+          scores_of<T, decltype(format)>(call.k, kv_head, call.dim, q, slot);
     }
   });
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     weight[half] = logit_of(call, query, block, keys, half * kWarp + lane_id(), weight[half]);
   }
@@ -204,47 +215,43 @@ __device__ void finish(const AttentionCall& call, const Query& query, const Part
   }
 }
 
-__device__ inline int64_t blocks_of(const Query& query) { return (query.length + kBlockKeys - 1) / kBlockKeys; }
-
-template <int T>
-__global__ void attend_all(AttentionCall call) {
-  Query query;
-  if (!open_query(call, &query)) return;
-  float q[T];
-  load_query(call, query, q);
-  Partial<T> total;
-  for (int64_t block = 0; block < blocks_of(query); ++block) {
-    if (call.entry_positions[query.list + block * kBlockKeys] > query.position) break;  // as all that follow
-    Partial<T> next;
-    attend_block(call, query, q, block, &next);
-    merge(&total, next);
-  }
-  finish(call, query, total);
+__device__ inline int64_t blocks_of(const Query& query) {
+  return (query.length + kBlockKeys - 1) / kBlockKeys;
 }
 
 __device__ inline float* partial_at(const AttentionCall& call, const Query& query, int64_t block) {
   return call.partials + ((query.row * call.heads + query.head) * call.key_blocks + block) * (call.dim + 2);
 }
 
-// blockIdx.z: the key block.
 template <int T>
-__global__ void attend_one(AttentionCall call) {
-  Query query;
-  const int64_t block = blockIdx.z;
-  if (!open_query(call, &query) || block >= blocks_of(query)) return;
-  float q[T];
-  load_query(call, query, q);
-  Partial<T> partial;
-  attend_block(call, query, q, block, &partial);
-  float* to = partial_at(call, query, block);
+__device__ void store_partial(const AttentionCall& call, const Partial<T>& partial, float* to) {
 #pragma unroll
   for (int t = 0; t < T; ++t) {
     if (t * kWarp + lane_id() < call.dim) to[t * kWarp + lane_id()] = partial.values[t];
   }
-  if (lane_id() == 0) {
-    to[call.dim] = partial.max;
-    to[call.dim + 1] = partial.sum;
+  if (lane_id() != 0) return;
+  to[call.dim] = partial.max;
+  to[call.dim + 1] = partial.sum;
+}
+
+// All key blocks of the query; with room for partial results: block blockIdx.z alone.
+template <int T>
+__global__ void __launch_bounds__(kWarps* kWarp) attend(AttentionCall call) {
+  Query query;
+  if (!open_query(call, &query)) return;
+  float q[T];
+  load_query(call, query, q);
+  Partial<T> total;
+  for (int64_t block = blockIdx.z; block < blocks_of(query); ++block) {
+    Partial<T> next;
+    attend_block(call, query, q, block, &next);
+    if (call.partials) return store_partial(call, next, partial_at(call, query, block));
+    merge(&total, next);
+    const int64_t following = (block + 1) * kBlockKeys;
+    if (following < query.length && call.entry_positions[query.list + following] > query.position)
+      break;  // as the rest
   }
+  if (!call.partials) finish(call, query, total);
 }
 
 template <int T>
@@ -272,15 +279,16 @@ void launch(CudaBackend dev, Context& ctx, AttentionCall call) {
   const auto rows = blocks_for(call.queries.capacity, kWarps), heads = static_cast<unsigned int>(call.heads);
   const int64_t warps = call.queries.capacity * call.heads;
   const int64_t bytes = warps * call.key_blocks * (call.dim + 2) * static_cast<int64_t>(sizeof(float));
-  const bool split = call.key_blocks > 1 && call.key_blocks <= 65535 && warps < kBusyWarps && bytes <= kMaxPartialBytes;
+  const bool split =
+      call.key_blocks > 1 && call.key_blocks <= 65535 && warps < kBusyWarps && bytes <= kMaxPartialBytes;
   if (!split) {
-    attend_all<T><<<dim3(rows, heads), kWarps * kWarp, 0, dev.handle.stream>>>(call);
+    attend<T><<<dim3(rows, heads), kWarps * kWarp, 0, dev.handle.stream>>>(call);
     return check_launch("attention");
   }
   const ArenaScope scope(ctx);
   call.partials = static_cast<float*>(ctx.arena().allocate(static_cast<size_t>(bytes)));
-  attend_one<T><<<dim3(rows, heads, static_cast<unsigned int>(call.key_blocks)), kWarps * kWarp, 0, dev.handle.stream>>>(
-      call);
+  const dim3 grid(rows, heads, static_cast<unsigned int>(call.key_blocks));
+  attend<T><<<grid, kWarps * kWarp, 0, dev.handle.stream>>>(call);
   check_launch("attention (key blocks)");
   merge_all<T><<<dim3(rows, heads), kWarps * kWarp, 0, dev.handle.stream>>>(call);
   check_launch("attention (merge)");

@@ -1,6 +1,7 @@
-// A warp computes R rows by C outputs: lane l adds up the products of elements l, l + 32, …, ascending, and the lanes' sums
-// are added in the one order of warp.cuh. Neither R nor C changes an output's order, so a row's bits do not depend on how
-// many rows there are. Weights are decoded to f32 where they are used; products and sums are f32 for every format.
+// A warp computes R rows by C outputs: lane l adds up the products of elements l, l + 32, …, ascending, and
+// the lanes' sums are added in the one order of warp.cuh. Neither R nor C changes an output's order, so a
+// row's bits do not depend on how many rows there are. Weights are decoded to f32 where they are used;
+// products and sums are f32 for every format.
 #include <algorithm>
 
 #include "ops/linear_kernel.h"
@@ -24,8 +25,8 @@ struct Product {
 };
 
 template <class Format, int R, int C>
-__device__ inline void add_products(const float* const (&x)[R], const uint8_t* const (&w)[C], int index, int lane,
-                                    float (&sums)[R * C]) {
+__device__ inline void add_products(const float* const (&x)[R], const uint8_t* const (&w)[C], int index,
+                                    int lane, float (&sums)[R * C]) {
   float value[R];
 #pragma unroll
   for (int r = 0; r < R; ++r) value[r] = x[r][index * kWarp + lane];
@@ -53,7 +54,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(Product p) {
 #pragma unroll
   for (int r = 0; r < R; ++r) x[r] = p.x + (row + r < p.rows ? row + r : p.rows - 1) * p.x_step;
 #pragma unroll
-  for (int c = 0; c < C; ++c) w[c] = p.weight + (column + c < p.out ? column + c : p.out - 1) * p.weight_bytes;
+  for (int c = 0; c < C; ++c)
+    w[c] = p.weight + (column + c < p.out ? column + c : p.out - 1) * p.weight_bytes;
   float sums[R * C] = {};
   const int whole = p.in / kWarp;
 #pragma unroll(C == 1 ? 8 : 1)
@@ -74,7 +76,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(Product p) {
 
 template <class Format, int R, int C>
 void launch(CudaBackend dev, const Product& p) {
-  const dim3 grid(blocks_for(p.rows, R), blocks_for(p.out, kWarps * C));  // rows fastest: they share weights in the cache
+  const dim3 grid(blocks_for(p.rows, R),
+                  blocks_for(p.out, kWarps * C));  // rows fastest: they share weights in the cache
   multiply<Format, R, C><<<grid, kWarps * kWarp, 0, dev.handle.stream>>>(p);
 }
 

@@ -31,6 +31,7 @@ struct OpCase {
   std::function<std::vector<double>(std::span<const Tensor>)> reference;
   OpTolerance tol = {};
   bool row_invariant = true;  // dimension 0 of the first input and of the output are rows
+  bool cpu_only = false;      // run() reads and writes memory itself
 };
 
 // Runs the case on every instruction set this machine has, with 1 and 2 threads: against the reference; row

@@ -42,6 +42,7 @@ float sum_of_squares(const float* x, int64_t n) {
   F8 sum[4] = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
+    FATHOM_UNROLL
     for (int j = 0; j < 4; ++j) {
       const F8 v = load(x + i + 8 * j);
       sum[j] = fma(v, v, sum[j]);

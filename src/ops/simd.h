@@ -16,6 +16,14 @@
 #define FATHOM_SIMD_PLAIN
 #endif
 
+// Before a loop of constant length over an array that must become registers: -O2 alone leaves the loop and
+// the array.
+#if defined(__clang__)
+#define FATHOM_UNROLL _Pragma("unroll")
+#else
+#define FATHOM_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace fathom {
 namespace {
 

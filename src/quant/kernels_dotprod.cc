@@ -66,22 +66,23 @@ inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, c
   if constexpr (F::kOffset != 0) minus = vmul_n_s32(vld1_s32(x.minus + 2 * b), F::kOffset);
   int32x4_t dots[2][4];
   if constexpr (F::kGroups == 1) {
-    const int32x4_t start = vcombine_s32(minus, vdup_n_s32(0));
+    const int32x4_t start = vcombine_s32(minus, vcreate_s32(kMagicBits));
     for (int c = 0; c < 4; ++c) {
       const Int8x32 w = F::load(blocks.row[c], sub);
       dots[0][c] = vdotq_s32(vdotq_s32(start, w.low, low), w.high, high);
     }
-    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
+    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
   } else {
-    const int32x4_t start0 = vsetq_lane_s32(vget_lane_s32(minus, 0), vdupq_n_s32(0), 0);
-    const int32x4_t start1 = vsetq_lane_s32(vget_lane_s32(minus, 1), vdupq_n_s32(0), 0);
+    const int32x4_t magic = vcombine_s32(vdup_n_s32(0), vcreate_s32(kMagicBits));
+    const int32x4_t start0 = vsetq_lane_s32(vget_lane_s32(minus, 0), magic, 0);
+    const int32x4_t start1 = vsetq_lane_s32(vget_lane_s32(minus, 1), magic, 0);
     for (int c = 0; c < 4; ++c) {
       const Int8x32 w = F::load(blocks.row[c], sub);
       dots[0][c] = vdotq_s32(start0, w.low, low);
       dots[1][c] = vdotq_s32(start1, w.high, high);
     }
-    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
-    acc = vfmaq_f32(acc, vcvtq_f32_s32(sum_lanes(dots[1])), vmulq_f32(scale[1], x_scale));
+    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
+    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[1])), vmulq_f32(scale[1], x_scale));
   }
   if constexpr (F::kMin) acc = vfmaq_f32(acc, min[0], vld1q_dup_f32(x.sum + b));
   return acc;
@@ -202,11 +203,11 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
                   *floats = reinterpret_cast<const float*>(w + 256);
       for (int group = 0; group < F::kGroups; ++group) {
         int32x4_t dots[4];
-        for (int32x4_t& d : dots) d = vdupq_n_s32(0);
+        for (int32x4_t& d : dots) d = vdupq_n_s32(kMagicBits);
         dot_fours<32 / F::kGroups>(record + 64 * group, w + 128 * group, dots);
         const float32x4_t scale = vld1q_f32(floats + 8 * group);
         for (int r = 0; r < 4; ++r) {
-          acc[r] = vfmaq_f32(acc[r], vcvtq_f32_s32(dots[r]), vmulq_n_f32(scale, x_scale[2 * r]));
+          acc[r] = vfmaq_f32(acc[r], float_of_magic(dots[r]), vmulq_n_f32(scale, x_scale[2 * r]));
         }
       }
       if constexpr (F::kMin) {

@@ -70,7 +70,7 @@ inline void add_record(const uint8_t* x, const uint8_t* w, float32x4_t (&acc)[kP
   for (int group = 0; group < F::kGroups; ++group) {
     int32x4_t dots[kPairs][4];
     for (auto& row : dots) {
-      for (int32x4_t& d : row) d = vdupq_n_s32(0);
+      for (int32x4_t& d : row) d = vdupq_n_s32(kMagicBits);
     }
 #pragma GCC unroll 4
     for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
@@ -85,7 +85,7 @@ inline void add_record(const uint8_t* x, const uint8_t* w, float32x4_t (&acc)[kP
       const float32x4_t scale = load_floats(w + 256 + 64 * group + 16 * c);
       for (int p = 0; p < kPairs; ++p) {
         const float32x4_t both = vmulq_f32(scale, load_floats(x + 128 + 16 * p));
-        acc[p][c] = vfmaq_f32(acc[p][c], vcvtq_f32_s32(dots[p][c]), both);
+        acc[p][c] = vfmaq_f32(acc[p][c], float_of_magic(dots[p][c]), both);
       }
     }
   }

@@ -1,10 +1,9 @@
-#include "tensor/cuda.h"
-
 #include <algorithm>
 #include <stdexcept>
 #include <string>
 
 #include "base/error.h"
+#include "tensor/cuda.h"
 #include "tensor/cuda_util.cuh"
 
 namespace fathom {
@@ -14,12 +13,18 @@ __global__ void probe_kernel() {}
 
 const char* text_of(CudaFault fault) {
   switch (fault) {
-    case CudaFault::kEmbedId: return "embed: a token id is outside the table";
-    case CudaFault::kTarget: return "token_log_probs: a target is outside the vocabulary";
-    case CudaFault::kSequence: return "a row's sequence is outside the cache";
-    case CudaFault::kSequenceFull: return "append_kv: a sequence is full";
-    case CudaFault::kSlot: return "append_kv: a page is outside the pool";
-    case CudaFault::kNone: break;
+    case CudaFault::kEmbedId:
+      return "embed: a token id is outside the table";
+    case CudaFault::kTarget:
+      return "token_log_probs: a target is outside the vocabulary";
+    case CudaFault::kSequence:
+      return "a row's sequence is outside the cache";
+    case CudaFault::kSequenceFull:
+      return "append_kv: a sequence is full";
+    case CudaFault::kSlot:
+      return "append_kv: a page is outside the pool";
+    case CudaFault::kNone:
+      break;
   }
   return "unknown fault";
 }
@@ -37,8 +42,9 @@ void require_device() {
     cudaGetLastError();
     cudaDeviceProp properties;
     cuda_check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-    throw UserError(std::string("--device cuda: this build has no code for ") + properties.name + ", compute capability " +
-                    std::to_string(properties.major) + "." + std::to_string(properties.minor));
+    throw UserError(std::string("--device cuda: this build has no code for ") + properties.name +
+                    ", compute capability " + std::to_string(properties.major) + "." +
+                    std::to_string(properties.minor));
   }
 }
 
@@ -79,7 +85,8 @@ std::shared_ptr<void> cuda_allocate(size_t bytes) {
   }
   std::shared_ptr<void> owner(memory, [](void* p) { cudaFree(p); });
   cuda_check(cudaMemsetAsync(memory, 0, size, cudaStreamPerThread), "cudaMemset");
-  cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaMemset");  // handles' streams do not wait for this one
+  cuda_check(cudaStreamSynchronize(cudaStreamPerThread),
+             "cudaMemset");  // handles' streams do not wait for this one
   return owner;
 }
 

@@ -48,10 +48,11 @@ std::vector<uint32_t> ranks_of_scores(const std::vector<float>& scores) {
   return ranks;
 }
 
-BpeBase::BpeBase(Vocabulary vocabulary, bool byte_level, bool ignore_merges)
+BpeBase::BpeBase(Vocabulary vocabulary, bool byte_level, bool ignore_merges, bool whole_newlines)
     : TokenModel(std::move(vocabulary)),
       byte_level_(byte_level),
       ignore_merges_(ignore_merges),
+      whole_newlines_(whole_newlines),
       whole_(std::make_unique<std::atomic<uint8_t>[]>(static_cast<size_t>(vocabulary_.size()))) {}
 
 void BpeBase::allow_word_splits(std::string_view mark) {
@@ -85,7 +86,10 @@ void BpeBase::encode(std::string_view piece, ModelScratch& scratch, std::vector<
 void BpeBase::encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& out) const {
   const uint64_t hash = hash_bytes(word);
   const int32_t id = vocabulary_.find(word, hash);
-  if (id >= 0 && (ignore_merges_ || whole_[id].load(std::memory_order_relaxed) == 1)) return out.push_back(id);
+  if (id >= 0) {
+    const bool newlines = whole_newlines_ && word.find_first_not_of('\n') == std::string_view::npos;
+    if (ignore_merges_ || newlines || whole_[id].load(std::memory_order_relaxed) == 1) return out.push_back(id);
+  }
   const bool remembered = word.size() <= PieceCache::kLongestPiece;
   if (remembered && scratch.cache.find(word, hash, out)) return;
   const size_t start = out.size();
@@ -128,7 +132,7 @@ BpeMerge MergeTable::find(int32_t left, int32_t right) const {
 }
 
 BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
-    : BpeBase(std::move(vocabulary), options.byte_level, options.ignore_merges),
+    : BpeBase(std::move(vocabulary), options.byte_level, options.ignore_merges, options.whole_newlines),
       merges_(std::move(merges)),
       options_(options) {
   if (options_.byte_level) {
@@ -198,7 +202,7 @@ void BpeModel::merge(std::string_view piece, ModelScratch& scratch, std::vector<
 }
 
 RankedBpeModel::RankedBpeModel(Vocabulary vocabulary, RankedBpeOptions options)
-    : BpeBase(std::move(vocabulary), options.byte_level, options.ignore_merges),
+    : BpeBase(std::move(vocabulary), options.byte_level, options.ignore_merges, false),
       options_(std::move(options)),
       split_again_(static_cast<size_t>(vocabulary_.size())) {
   for (const int32_t id : options_.split_again) split_again_[id] = true;

@@ -20,7 +20,7 @@ class BpeBase : public TokenModel {
   void encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const override;
 
  protected:
-  BpeBase(Vocabulary vocabulary, bool byte_level, bool ignore_merges);
+  BpeBase(Vocabulary vocabulary, bool byte_level, bool ignore_merges, bool whole_newlines);
 
   // Where '▁' never follows another character inside a token, no token spans the place before a '▁': the words
   // between can be merged one by one, with the same result.
@@ -34,7 +34,8 @@ class BpeBase : public TokenModel {
  private:
   void encode_word(std::string_view word, ModelScratch& scratch, std::vector<int32_t>& out) const;
 
-  const bool ignore_merges_;  // a word that is a token is that token, whatever merging would make of it
+  const bool ignore_merges_;   // a word that is a token is that token, whatever merging would make of it
+  const bool whole_newlines_;  // the same, for words of nothing but line feeds (GGUF "gemma4")
   std::string word_mark_;     // "": no splits
   // By id: 0 not known yet, 1 the token's text encodes to the token alone, 2 it does not.
   std::unique_ptr<std::atomic<uint8_t>[]> whole_;
@@ -59,6 +60,7 @@ struct BpeOptions {
   bool byte_fallback = false;  // a character that is no token becomes its bytes, "<0x0A>"
   bool fuse_unk = false;       // unknown characters in a row are one unknown token
   bool ignore_merges = false;
+  bool whole_newlines = false;
   int32_t unk = -1;  // -1: unknown characters are dropped
 };
 

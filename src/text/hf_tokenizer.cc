@@ -121,7 +121,6 @@ int32_t id_of(const TokenizerParts& parts, const std::string& text) {
 // "bos_token": "<s>" or {"content": "<s>", …} or null.
 int32_t named_token(const json& config, const char* name, const TokenizerParts& parts) {
   const json* field = json_field(config, name);
-  if (field == nullptr) return -1;
   return id_of(parts, field->is_object() ? json_string(*field, "content") : json_string(config, name));
 }
 
@@ -155,8 +154,8 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
       if (parts.added.find(token.id) == nullptr) add_token(token, parts, where);
     }
   }
-  parts.bos = named_token(*config, "bos_token", parts);
-  parts.eos = named_token(*config, "eos_token", parts);
+  if (json_field(*config, "bos_token")) parts.bos = named_token(*config, "bos_token", parts);
+  if (json_field(*config, "eos_token")) parts.eos = named_token(*config, "eos_token", parts);
   if (chat_template.empty()) chat_template = chat_template_of(*config);
 }
 

@@ -1,0 +1,258 @@
+// fathom bench: speed, with its spread, beside what the memory allows and what a peer does in the same run.
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/bandwidth.h"
+#include "cli/bench_peer.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/verbs.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  ModelOptions model;
+  std::vector<std::string> models, dtypes;
+  int64_t prompt = 512, tokens = 128, repeats = 5, context = 0, batch = 1, chunk = 512;
+  std::string peer;
+};
+
+struct Samples {
+  std::vector<double> values;
+  double median() const {
+    std::vector<double> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    const size_t n = sorted.size();
+    return n == 0 ? 0 : n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+  }
+  double least() const { return values.empty() ? 0 : *std::min_element(values.begin(), values.end()); }
+  double most() const { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }
+  Json json() const { return {{"median", median()}, {"min", least()}, {"max", most()}}; }
+};
+
+// One model as it is measured: its own session, and what was seen of it.
+struct Setting {
+  std::string name;
+  std::unique_ptr<Session> session;
+  Samples prefill, decode, peer_prefill, peer_decode;
+  Work decode_work;  // of all decode passes together
+  int64_t decode_passes = 0;
+  double decode_seconds = 0;
+};
+
+bool parse(Args& args, Options& o, const Arguments& arguments) {
+  args.integer("-p,--prompt", o.prompt, "Tokens of the prefill test; 0: no such test", 0, 1 << 20);
+  args.integer("-n,--tokens", o.tokens, "Tokens of the decode test; 0: no such test", 0, 1 << 20);
+  args.integer("-r,--repeats", o.repeats, "Repetitions, after one to warm up", 1, 1000);
+  args.integer("--context", o.context, "Tokens already in the cache when decode starts", 0, 1 << 20);
+  args.integer("--batch", o.batch, "Sequences decoded together", 1, 4096);
+  args.integer("--chunk", o.chunk, "Rows of a prefill pass", 1, 1 << 20);
+  args.texts("--also", o.models, "MODEL", "Another model, measured in turns with the first; may be repeated");
+  args.texts("--also-dtype", o.dtypes, "TYPE",
+             "The first model again, its weights converted; may be repeated");
+  args.text("--peer", o.peer, "llama.cpp=PATH",
+            "llama.cpp's llama-bench, run in turns with us on the same files");
+  add_model_options(args, o.model, true);
+  if (!args.parse(arguments)) return false;
+  check_model_options(args, o.model);
+  if (o.prompt == 0 && o.tokens == 0) throw UsageError("bench: -p 0 and -n 0 leave nothing to measure");
+  return true;
+}
+
+std::vector<int32_t> random_tokens(const Model& model, int64_t count) {
+  Rng rng(1);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint32_t>(model.config.vocab)));
+  return ids;
+}
+
+// -> seconds, of `count` tokens of a sequence that is empty before.
+double prefill(Session& session, int32_t sequence, int64_t count, int64_t chunk) {
+  const std::vector<int32_t> ids = random_tokens(session.model(), count);
+  session.feeder().cache().truncate(session.ctx(), sequence, 0);
+  const auto start = Clock::now();
+  for (int64_t at = 0; at < count; at += chunk) {
+    const int64_t rows = std::min(chunk, count - at);
+    const ArenaScope scope(session.ctx());
+    session.feeder().feed(sequence,
+                          std::span(ids).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)),
+                          at + rows == count ? LogitsFor::kLast : LogitsFor::kNone);
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void decode(Setting& setting, const Options& o, bool counts) {
+  Session& session = *setting.session;
+  std::vector<int32_t> sequences, tokens;
+  for (int32_t s = 0; s < o.batch; ++s) {
+    sequences.push_back(s);
+    prefill(session, s, o.context, o.chunk);
+  }
+  const std::vector<int32_t> ids = random_tokens(session.model(), o.tokens * o.batch);
+  const Work before = session.feeder().work();
+  const auto start = Clock::now();
+  for (int64_t step = 0; step < o.tokens && !interrupted(); ++step) {
+    const ArenaScope scope(session.ctx());
+    session.feeder().feed_each(
+        sequences, std::span(ids).subspan(static_cast<size_t>(step * o.batch), static_cast<size_t>(o.batch)));
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (!counts) return;
+  const Work work = session.feeder().work() - before;
+  setting.decode.values.push_back(static_cast<double>(o.tokens * o.batch) / seconds);
+  setting.decode_work.weight_bytes += work.weight_bytes;
+  setting.decode_work.cache_bytes += work.cache_bytes;
+  setting.decode_passes += o.tokens;
+  setting.decode_seconds += seconds;
+}
+
+// Every setting once, one after the other, and the peer between: a machine that slows down slows all of them.
+void run_round(std::vector<Setting>& settings, const Options& o, const std::optional<Peer>& peer,
+               bool counts) {
+  for (Setting& setting : settings) {
+    if (interrupted()) return;
+    if (o.prompt > 0) {
+      const double seconds = prefill(*setting.session, 0, o.prompt, o.chunk);
+      if (counts) setting.prefill.values.push_back(static_cast<double>(o.prompt) / seconds);
+    }
+    if (o.tokens > 0) decode(setting, o, counts);
+    if (!peer || !counts || interrupted()) continue;
+    const PeerSpeed speed =
+        peer->run(setting.session->model().path, o.prompt, o.tokens, setting.session->ctx().pool().threads());
+    setting.peer_prefill.values.push_back(speed.prefill_tokens_per_s);
+    setting.peer_decode.values.push_back(speed.decode_tokens_per_s);
+  }
+}
+
+std::vector<Setting> open_settings(const Options& o) {
+  std::vector<Setting> settings;
+  const auto add = [&](const std::string& name, const ModelOptions& options) {
+    Setting& setting = settings.emplace_back();
+    setting.name = name;
+    setting.session = std::make_unique<Session>(options);
+    const int64_t longest = std::max(o.prompt, o.context + o.tokens);
+    if (longest > setting.session->context()) {
+      fail("bench: {} tokens are to be in the cache, the context has {}: raise -c or lower -p, -n, --context",
+           longest, setting.session->context());
+    }
+    setting.session->make_cache(longest, o.batch);
+  };
+  add(o.model.model + (o.model.dtype.empty() ? "" : " as " + o.model.dtype), o.model);
+  for (const std::string& dtype : o.dtypes) {
+    ModelOptions other = o.model;
+    other.dtype = dtype;
+    add(o.model.model + " as " + dtype, other);
+  }
+  for (const std::string& model : o.models) {
+    ModelOptions other = o.model;
+    other.model = model;
+    add(model, other);
+  }
+  return settings;
+}
+
+// Bytes a second that decode read, over what the memory can give.
+double bandwidth_share(const Setting& s, double bandwidth) {
+  const double bytes = static_cast<double>(s.decode_work.weight_bytes + s.decode_work.cache_bytes);
+  return s.decode_seconds > 0 ? bytes / s.decode_seconds / bandwidth : 0;
+}
+
+Json setting_json(const Setting& s, const Options& o, double bandwidth) {
+  Json out;
+  out["model"] = s.name;
+  out["prefill_tokens_per_s"] = s.prefill.json();
+  out["decode_tokens_per_s"] = s.decode.json();
+  out["weight_bytes"] = s.session->model().weight_bytes();
+  const auto passes = static_cast<uint64_t>(std::max<int64_t>(1, s.decode_passes));
+  out["weight_bytes_read_per_pass"] = s.decode_work.weight_bytes / passes;
+  out["cache_bytes_read_per_pass"] = s.decode_work.cache_bytes / passes;
+  out["bandwidth_share"] = bandwidth_share(s, bandwidth);
+  add_savings(out, s.session->feeder().savings());
+  if (!o.peer.empty()) {
+    const auto ratio = [](const Samples& ours, const Samples& theirs) {
+      return theirs.median() > 0 ? ours.median() / theirs.median() : 0;
+    };
+    out["peer"] = {{"name", "llama.cpp"},
+                   {"prefill_tokens_per_s", s.peer_prefill.json()},
+                   {"decode_tokens_per_s", s.peer_decode.json()},
+                   {"prefill_ratio", ratio(s.prefill, s.peer_prefill)},
+                   {"decode_ratio", ratio(s.decode, s.peer_decode)}};
+  }
+  return out;
+}
+
+std::string cell(const Json& samples) {
+  return fmt::format("{:8.1f} ({:.1f}-{:.1f})", samples["median"].get<double>(), samples["min"].get<double>(),
+                     samples["max"].get<double>());
+}
+
+void print_table(const Json& all, const Options& o, int threads) {
+  std::string text = fmt::format(
+      "{} threads, prefill {} tokens, decode {} tokens after {} ({} together), median (min-max) of {}\n",
+      threads, o.prompt, o.tokens, o.context, o.batch, o.repeats);
+  text += fmt::format("read bandwidth {:.1f} GB/s\n", all["bandwidth_bytes_per_s"].get<double>() / 1e9);
+  for (const Json& s : all["settings"]) {
+    text += fmt::format("\n{}\n", printable(s["model"].get<std::string>()));
+    text += fmt::format("  prefill {} tokens/s\n", cell(s["prefill_tokens_per_s"]));
+    text += fmt::format("  decode  {} tokens/s, {:.0f} % of the bandwidth, {} of weights read for a pass\n",
+                        cell(s["decode_tokens_per_s"]), 100 * s["bandwidth_share"].get<double>(),
+                        bytes_text(s["weight_bytes_read_per_pass"].get<int64_t>()));
+    if (!s.contains("peer")) continue;
+    const Json& peer = s["peer"];
+    text += fmt::format("  llama.cpp prefill {} tokens/s: ours is {:.2f} x\n",
+                        cell(peer["prefill_tokens_per_s"]), peer["prefill_ratio"].get<double>());
+    text += fmt::format("  llama.cpp decode  {} tokens/s: ours is {:.2f} x\n",
+                        cell(peer["decode_tokens_per_s"]), peer["decode_ratio"].get<double>());
+  }
+  print(text);
+}
+
+}  // namespace
+
+int run_bench(const Arguments& arguments) {
+  Args args("bench", "Measures prefill and decode. Several models and a peer take turns in one run.",
+            "fathom bench -m SmolLM2-135M-Instruct.Q4_1.gguf --also-dtype q8_0 -t 2\n"
+            "  fathom bench -m model-q8_0.gguf --peer llama.cpp=llama.cpp/build/bin/llama-bench");
+  Options o;
+  if (!parse(args, o, arguments)) return 0;
+  std::optional<Peer> peer;
+  if (!o.peer.empty()) peer.emplace(o.peer);
+  std::vector<Setting> settings = open_settings(o);
+  Context& ctx = settings.front().session->ctx();
+  const double bandwidth = read_bandwidth(ctx.pool());
+  run_round(settings, o, peer, false);
+  {
+    Progress progress("bench", o.repeats);
+    for (int64_t i = 0; i < o.repeats && !interrupted(); ++i) {
+      run_round(settings, o, peer, true);
+      progress.add(1);
+    }
+  }
+  if (interrupted()) return kInterruptedExit;
+
+  Json out = setting_json(settings.front(), o, bandwidth);
+  out["bandwidth_bytes_per_s"] = bandwidth;
+  out["threads"] = ctx.pool().threads();
+  out["isa"] = name_of(ctx.isa());
+  out["repeats"] = o.repeats;
+  for (const Setting& setting : settings) out["settings"].push_back(setting_json(setting, o, bandwidth));
+  if (o.model.json) {
+    print_json(out);
+  } else {
+    print_table(out, o, ctx.pool().threads());
+  }
+  return 0;
+}
+
+}  // namespace fathom

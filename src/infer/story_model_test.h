@@ -1,0 +1,40 @@
+// The small trained model that ships, as a test uses it.
+#pragma once
+
+#include "infer/feeder.h"
+#include "model/load.h"
+
+namespace fathom {
+
+struct StoryModel {
+  Context ctx{{.device = Device::kCpu, .threads = 2}};
+  Model model;
+  DensePolicy policy;
+  PolicyState state;
+  KvCache cache;
+  Feeder feeder;
+
+  explicit StoryModel(int64_t context = 0, int64_t sequences = 1)
+      : model(load()),
+        cache(ctx, model.config, options(context, sequences)),
+        feeder(ctx, model, cache, policy, state) {}
+
+  std::vector<int32_t> encode(const std::string& text) const { return model.tokenizer->encode(text); }
+
+ private:
+  Model load() {
+    const std::string folder = FATHOM_TEST_DATA "/../../models/stories260k/";
+    LoadOptions files;
+    files.tokenizer = folder + "tok512.bin";
+    return load_model(ctx, folder + "stories260K.bin", files);
+  }
+  static KvCacheOptions options(int64_t context, int64_t sequences) {
+    KvCacheOptions made;
+    made.context = context;
+    made.sequences = sequences;
+    made.k_type = made.v_type = DType::kF32;
+    return made;
+  }
+};
+
+}  // namespace fathom

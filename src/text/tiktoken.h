@@ -1,0 +1,28 @@
+// tiktoken rank files: a line per token, its bytes in base64 and its rank. The file holds neither the pattern that cuts
+// words nor the special tokens; those are the program's, here Llama-3's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace fathom {
+
+struct TiktokenRules {
+  std::string pattern;
+  std::vector<std::string> special;  // numbered after the ranks
+  std::string bos, eos;              // names among them; "": none
+};
+
+TiktokenRules llama3_rules();
+
+// Whether the text looks like a rank file.
+bool is_tiktoken(std::string_view text);
+
+std::shared_ptr<const Tokenizer> tiktoken_tokenizer(std::string_view ranks, const TiktokenRules& rules,
+                                                    const std::string& where);
+
+}  // namespace fathom

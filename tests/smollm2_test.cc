@@ -1,0 +1,105 @@
+// SmolLM2-135M-Instruct (Q4_1) against transformers' fp32 run on the same weights: tests/data/smollm2. The file is fetched by
+// tools/fetch_smollm2.sh and named by FATHOM_SMOLLM2; without it these tests are skipped.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/mapped_file.h"
+#include "infer/generate.h"
+#include "infer/score.h"
+#include "model/load.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::json;
+
+Json read_json(const char* name) { return Json::parse(read_text_file(std::string(FATHOM_TEST_DATA) + "/smollm2/" + name)); }
+
+class SmolLM2 : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* path = std::getenv("FATHOM_SMOLLM2");
+    if (!path || !*path) GTEST_SKIP() << "skipped: FATHOM_SMOLLM2 does not name the model (tools/fetch_smollm2.sh fetches it)";
+    path_ = path;
+  }
+
+  // A model, its cache and what feeds it.
+  struct Engine {
+    Engine(const std::string& path, std::optional<DType> dtype, DType cache_type, int threads = 2)
+        : ctx({.threads = threads}),
+          model(load_model(ctx, path, {.dtype = dtype})),
+          cache(ctx, model.config, {.sequences = 1, .context = 1200, .k_type = cache_type, .v_type = cache_type}),
+          feeder(ctx, model, cache, policy, state) {}
+    Context ctx;
+    Model model;
+    KvCache cache;
+    DensePolicy policy;
+    PolicyState state;
+    Feeder feeder;
+  };
+  std::string path_;
+};
+
+TEST_F(SmolLM2, F32LogProbabilitiesMatchTransformers) {
+  Engine engine(path_, DType::kF32, DType::kF32);
+  const Json golden = read_json("score.json");
+  const auto ids = golden.at("ids").get<std::vector<int32_t>>();
+  const ScoreResult result = score(engine.feeder, ids);
+  ASSERT_GE(ids.size(), 1000u);
+  double worst = 0;
+  for (size_t i = 1; i < ids.size(); ++i) {
+    const double difference = std::abs(result.logprobs[i] - golden.at("logprobs")[i].get<double>());
+    worst = difference <= worst ? worst : difference;
+  }
+  EXPECT_LE(worst, 2e-3);
+  RecordProperty("largest_difference", std::to_string(worst));
+}
+
+TEST_F(SmolLM2, F32GreedyTextMatchesTransformers) {
+  Engine engine(path_, DType::kF32, DType::kF32);
+  for (const Json& prompt : read_json("greedy.json")) {
+    Generator generator(engine.feeder);
+    GenerateOptions options;
+    options.sampler.temperature = 0;
+    const auto expected = prompt.at("ids").get<std::vector<int32_t>>();
+    options.max_tokens = static_cast<int64_t>(expected.size());
+    EXPECT_EQ(generator.run(prompt.at("prompt_ids").get<std::vector<int32_t>>(), options).ids, expected);
+  }
+}
+
+TEST_F(SmolLM2, Int8KernelsKeepTheLikelihood) {
+  Engine engine(path_, std::nullopt, DType::kF16);
+  const Json golden = read_json("score.json");
+  const auto ids = golden.at("ids").get<std::vector<int32_t>>();
+  double mean = 0;
+  for (size_t i = 1; i < ids.size(); ++i) mean -= golden.at("logprobs")[i].get<double>() / static_cast<double>(ids.size() - 1);
+  const double ours = score(engine.feeder, ids).mean_nll();
+  EXPECT_NEAR(ours, mean, 0.01);
+  RecordProperty("difference", std::to_string(ours - mean));
+}
+
+TEST_F(SmolLM2, ChunksAndThreadsChangeNoBit) {
+  const auto all = read_json("score.json").at("ids").get<std::vector<int32_t>>();
+  const std::vector<int32_t> ids(all.begin(), all.begin() + 160);
+  for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
+    Engine one(path_, dtype, DType::kF16, 1), two(path_, dtype, DType::kF16, 2);
+    const std::vector<float> whole = score(one.feeder, ids).logprobs;
+    EXPECT_EQ(score(two.feeder, ids).logprobs, whole);
+    EXPECT_EQ(score(two.feeder, ids, {.chunk = 1}).logprobs, whole);
+    EXPECT_EQ(score(two.feeder, ids, {.chunk = 37}).logprobs, whole);
+  }
+}
+
+TEST_F(SmolLM2, TokenizerAgreesWithTheGoldens) {
+  Engine engine(path_, std::nullopt, DType::kF16);
+  for (const Json& prompt : read_json("greedy.json")) {
+    EXPECT_EQ(engine.model.tokenizer->encode(prompt.at("prompt").get<std::string>(), {.add_special = false}),
+              prompt.at("prompt_ids").get<std::vector<int32_t>>());
+  }
+}
+
+}  // namespace
+}  // namespace fathom
