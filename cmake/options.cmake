@@ -25,6 +25,9 @@ endif()
 # -ffp-contract=off: products and sums are rounded where the source says so, and a fused multiply-add is written
 # std::fma. Otherwise a compiler could contract one kernel and not its twin, and rows would differ in the last bit.
 set(flags -Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno -fno-semantic-interposition)
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND flags -Wno-array-bounds -Wno-stringop-overflow)  # g++ 13 reports fmt 9's big integers, wrongly
+endif()
 if(FATHOM_SANITIZE)
   list(APPEND flags -fsanitize=${FATHOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

@@ -60,13 +60,13 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
   args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
   if (!runs) return;
-  args.integer("-t,--threads", o.threads, "Threads (0: one for each core this process may use)", 1,
+  args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
                kMostThreads);
   args.choice("--device", o.device, {"cpu", "cuda"}, "Where it runs");
   args.text("--dtype", o.dtype, "TYPE",
             "Convert the weights at load: " + weight_type_names() +
                 " (default: as stored; f32 also computes in f32)");
-  args.integer("-c,--context", o.context, "Context in tokens (0: the model's)", 0, kLongestContext);
+  args.integer("-c,--ctx-size", o.context, "Context in tokens (default: the model's)", 1, kLongestContext);
   args.text("--cache-type-k", o.key_type, "TYPE",
             "-ctk: type of the cached keys: f32, f16, bf16, q8_0 (default: f16; f32 with --dtype f32)");
   args.text("--cache-type-v", o.value_type, "TYPE", "-ctv: type of the cached values");

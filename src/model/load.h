@@ -9,9 +9,9 @@
 namespace fathom {
 
 struct LoadOptions {
-  std::optional<DType> dtype;  // convert the matrices at load; none: as stored
+  std::optional<DType> dtype{};  // convert the matrices at load; none: as stored
   MappedFile::Mode mode = MappedFile::Mode::kMap;
-  std::string tokenizer;  // path; "": what the model's own files hold
+  std::string tokenizer{};  // path; "": what the model's own files hold
 };
 
 // A Hugging Face directory, a .gguf or a llama2.c .bin. Anything else is refused with what it looks like.

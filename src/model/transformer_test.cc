@@ -3,29 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <map>
-#include <new>
 
 #include "base/rng.h"
 #include "model/flops.h"
 #include "model/load.h"
 #include "tensor/arena.h"
 
-// Every allocation of this test binary is counted: a steady decode step must make none.
-namespace {
-std::atomic<int64_t> allocations{0};
-}
-void* operator new(size_t bytes) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-
 namespace fathom {
+
+std::size_t heap_allocations();  // allocation_count_test.cc
+
 namespace {
 
 std::string fixture(const char* name) { return std::string(FATHOM_TEST_DATA) + "/models/" + name; }
@@ -91,7 +79,7 @@ TEST_P(Formats, PackedSequencesEqualEachAlone) {
 
 INSTANTIATE_TEST_SUITE_P(All, Formats,
                          testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& format) { return std::string(name_of(format.param)); });
 
 // Keeps the rows that a table of random bits names: what a method's decisions look like to the model.
 class TablePolicy final : public SkipPolicy {
@@ -198,9 +186,9 @@ TEST(Decode, ASteadyStepAllocatesNothing) {
     KvCache cache(ctx, model.config, {.sequences = 1, .context = 128});
     const DensePolicy policy;
     PolicyState state;
-    int64_t during = 0;
+    size_t during = 0;
     for (int32_t position = 0; position < 100; ++position) {
-      const int64_t before = allocations.load();
+      const size_t before = heap_allocations();
       {
         const ArenaScope scope(ctx);
         const BatchRow row{3, position, 0, true};
@@ -208,9 +196,9 @@ TEST(Decode, ASteadyStepAllocatesNothing) {
         const Tensor logits = forward(ctx, model, make_batch(ctx, std::span(&row, 1)), cache, policy, state);
         ASSERT_TRUE(logits.defined());
       }
-      if (position >= 70) during += allocations.load() - before;  // past the second page, its first steps behind it
+      if (position >= 70) during += heap_allocations() - before;  // past the second page, its first steps behind it
     }
-    EXPECT_EQ(during, 0) << name_of(dtype);
+    EXPECT_EQ(during, 0u) << name_of(dtype);
   }
 }
 

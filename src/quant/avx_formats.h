@@ -174,14 +174,18 @@ struct Q6_K {
   }
 };
 
-// The blocks of four weight rows; rows past the last are the last again (their results are dropped).
+// The blocks of four weight rows, `step` apart; rows past the last are the last again (their results are
+// dropped).
 struct Four {
   const uint8_t* row[4];
 };
 
-inline Four four_rows(const uint8_t* data, int64_t stride, int64_t first, int64_t count) {
+inline Four four_rows(const uint8_t* data, int64_t stride, int64_t columns, int64_t first, int64_t step) {
   Four rows;
-  for (int c = 0; c < 4; ++c) rows.row[c] = data + (first + c < count ? first + c : count - 1) * stride;
+  for (int i = 0; i < 4; ++i) {
+    const int64_t column = first + i * step;
+    rows.row[i] = data + (column < columns ? column : columns - 1) * stride;
+  }
   return rows;
 }
 

@@ -46,11 +46,15 @@ inline constexpr int kRowRecord =
 inline constexpr int kTileRecordColumn = 48;  // bytes of a column's 32 elements in an unpacked tile, likewise
 inline constexpr int kMaxTileColumns = 32;
 
-// Weight rows in place: n of them (an output column each), `stride` bytes apart.
+// Weight rows in place, `stride` bytes apart; each is an output column. A product with one row reads four
+// (bf16's: eight) of them together, `step` rows apart: j, j + step, j + 2 step, ... for every j < step. Four
+// long streams are read from memory at twice the rate of four neighbouring rows, which end before a hardware
+// prefetcher has understood them.
 struct Weights {
   const uint8_t* data;
   int64_t stride;
   int64_t columns;
+  int64_t step = 1;
 };
 
 // Block formats, one row: quantise it, multiply with the weights in place.
@@ -75,6 +79,7 @@ struct TileKernels {
 struct FloatKernels {
   void (*multiply)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
                    float* out, int64_t out_stride);
+  void (*dot_row_f32)(const float* x, int64_t k, const Weights& weights, float* out);
   void (*dot_row_f16)(const float* x, int64_t k, const Weights& weights, float* out);
   void (*dot_row_bf16)(const float* x, int64_t k, const Weights& weights, float* out);
   void (*widen_f16)(const uint8_t* in, int64_t n, float* out);

@@ -98,8 +98,8 @@ inline __m128 add_sub_block(__m128 acc, const Four& blocks, int sub, const Quant
 
 template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
-  for (int64_t c = 0; c < weights.columns; c += 4) {
-    Four blocks = four_rows(weights.data, weights.stride, c, weights.columns);
+  for (int64_t c = 0; c < weights.step; ++c) {
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, c, weights.step);
     __m128 acc = _mm_setzero_ps();
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
@@ -111,7 +111,8 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
     }
     float values[4];
     _mm_storeu_ps(values, acc);
-    for (int64_t i = c; i < weights.columns && i < c + 4; ++i) out[i] = values[i - c];
+    for (int64_t i = 0; i < 4 && c + i * weights.step < weights.columns; ++i)
+      out[c + i * weights.step] = values[i];
   }
 }
 
@@ -137,7 +138,7 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
 template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
-    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
       F::scales(blocks.row, scale, min);

@@ -21,7 +21,7 @@ template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   const __m256i sign = _mm256_set1_epi8(static_cast<char>(F::kSigned ? 0x80 : 0));
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
-    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
       F::scales(blocks.row, scale, min);

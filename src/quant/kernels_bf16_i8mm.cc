@@ -57,10 +57,11 @@ constexpr int kColumns = 8;
 // column 1.
 template <int kPairs>
 inline void multiply_block(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
-                           int64_t column, float* out, int64_t stride) {
+                           int64_t column, int64_t step, float* out, int64_t stride) {
   const uint8_t* ws[kColumns];
   for (int c = 0; c < kColumns; ++c) {
-    ws[c] = weights.data + (column + c < weights.columns ? column + c : weights.columns - 1) * weights.stride;
+    const int64_t wanted = column + c * step < weights.columns ? column + c * step : weights.columns - 1;
+    ws[c] = weights.data + wanted * weights.stride;
   }
   float32x4_t acc[kPairs][kColumns / 2];
   for (auto& row : acc) {
@@ -83,8 +84,8 @@ inline void multiply_block(const uint8_t* packed, int64_t rows, int64_t k, const
   for (int r = 0; r < 2 * kPairs && r < rows; ++r) {
     float values[kColumns / 2][4];
     for (int c = 0; c < kColumns / 2; ++c) vst1q_f32(values[c], acc[r / 2][c]);
-    for (int c = 0; c < kColumns && column + c < weights.columns; ++c) {
-      out[r * stride + column + c] = values[c / 2][2 * (r % 2) + c % 2];
+    for (int c = 0; c < kColumns && column + c * step < weights.columns; ++c) {
+      out[r * stride + column + c * step] = values[c / 2][2 * (r % 2) + c % 2];
     }
   }
 }
@@ -92,13 +93,13 @@ inline void multiply_block(const uint8_t* packed, int64_t rows, int64_t k, const
 void multiply(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
               int64_t stride) {
   const int64_t group_bytes = (k + 7) / 8 * 8 * kTileRows * 2;
-  for (int64_t c = 0; c < weights.columns; c += kColumns) {
+  for (int64_t c = 0; c < weights.step; ++c) {
     for (int64_t r = 0; r < rows; r += kTileRows) {
       const uint8_t* group = packed + r / kTileRows * group_bytes;
       if (rows - r <= 2) {
-        multiply_block<1>(group, rows - r, k, weights, c, out + r * stride, stride);
+        multiply_block<1>(group, rows - r, k, weights, c, weights.step, out + r * stride, stride);
       } else {
-        multiply_block<2>(group, rows - r, k, weights, c, out + r * stride, stride);
+        multiply_block<2>(group, rows - r, k, weights, c, weights.step, out + r * stride, stride);
       }
     }
   }

@@ -90,8 +90,8 @@ inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, c
 
 template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
-  for (int64_t c = 0; c < weights.columns; c += 4) {
-    Four blocks = four_rows(weights.data, weights.stride, c, weights.columns);
+  for (int64_t c = 0; c < weights.step; ++c) {
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, c, weights.step);
     float32x4_t acc = vdupq_n_f32(0.0f);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
@@ -102,13 +102,10 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
       }
       for (const uint8_t*& row : blocks.row) row += F::kBytes;
     }
-    if (c + 4 <= weights.columns) {
-      vst1q_f32(out + c, acc);
-    } else {
-      float last[4];
-      vst1q_f32(last, acc);
-      for (int64_t i = c; i < weights.columns; ++i) out[i] = last[i - c];
-    }
+    float values[4];
+    vst1q_f32(values, acc);
+    for (int64_t i = 0; i < 4 && c + i * weights.step < weights.columns; ++i)
+      out[c + i * weights.step] = values[i];
   }
 }
 
@@ -151,7 +148,7 @@ template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   const int8x16_t offset = vdupq_n_s8(F::kOffset);
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
-    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
       F::scales(blocks.row, scale, min);

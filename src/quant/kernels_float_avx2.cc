@@ -42,12 +42,12 @@ inline float sum_of(__m256 p) {
 // Rows and columns past the last are the last again; their results are dropped.
 template <class Load, int kRows, int kColumns>
 inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
-                      int64_t column, float* out, int64_t out_stride) {
+                      int64_t column, int64_t step, float* out, int64_t out_stride) {
   const uint8_t *xs[kRows], *ws[kColumns];
   for (int r = 0; r < kRows; ++r)
     xs[r] = reinterpret_cast<const uint8_t*>(x + (r < rows ? r : rows - 1) * x_stride);
   for (int c = 0; c < kColumns; ++c) {
-    const int64_t wanted = column + c < weights.columns ? column + c : weights.columns - 1;
+    const int64_t wanted = column + c * step < weights.columns ? column + c * step : weights.columns - 1;
     ws[c] = weights.data + wanted * weights.stride;
   }
   __m256 sums[kRows][kColumns];
@@ -71,8 +71,8 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
     }
   }
   for (int r = 0; r < kRows && r < rows; ++r) {
-    for (int c = 0; c < kColumns && column + c < weights.columns; ++c)
-      out[r * out_stride + column + c] = sum_of(sums[r][c]);
+    for (int c = 0; c < kColumns && column + c * step < weights.columns; ++c)
+      out[r * out_stride + column + c * step] = sum_of(sums[r][c]);
   }
 }
 
@@ -83,11 +83,11 @@ void multiply(const float* x, int64_t x_stride, int64_t rows, int64_t k, const W
     float* to = out + r * out_stride;
     if (rows - r == 1) {
       for (int64_t c = 0; c < weights.columns; c += 4) {
-        dot_block<LoadF32, 1, 4>(xr, x_stride, 1, k, weights, c, to, out_stride);
+        dot_block<LoadF32, 1, 4>(xr, x_stride, 1, k, weights, c, 1, to, out_stride);
       }
     } else {
       for (int64_t c = 0; c < weights.columns; c += 3) {
-        dot_block<LoadF32, 4, 3>(xr, x_stride, rows - r, k, weights, c, to, out_stride);
+        dot_block<LoadF32, 4, 3>(xr, x_stride, rows - r, k, weights, c, 1, to, out_stride);
       }
     }
   }
@@ -95,7 +95,8 @@ void multiply(const float* x, int64_t x_stride, int64_t rows, int64_t k, const W
 
 template <class Load>
 void dot_row(const float* x, int64_t k, const Weights& weights, float* out) {
-  for (int64_t c = 0; c < weights.columns; c += 4) dot_block<Load, 1, 4>(x, 0, 1, k, weights, c, out, 0);
+  for (int64_t c = 0; c < weights.step; ++c)
+    dot_block<Load, 1, 4>(x, 0, 1, k, weights, c, weights.step, out, 0);
 }
 
 template <class Load>
@@ -112,6 +113,7 @@ void widen(const uint8_t* in, int64_t n, float* out) {
 
 const FloatKernels kAvx2Float = {
     .multiply = multiply,
+    .dot_row_f32 = dot_row<LoadF32>,
     .dot_row_f16 = dot_row<LoadF16>,
     .dot_row_bf16 = dot_row<LoadBf16>,
     .widen_f16 = widen<LoadF16>,

@@ -31,7 +31,7 @@ template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   const int8x16_t offset = vdupq_n_s8(F::kOffset);
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
-    Four blocks = four_rows(weights.data, weights.stride, 4 * quad, weights.columns);
+    Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
       F::scales(blocks.row, scale, min);

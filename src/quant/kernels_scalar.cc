@@ -201,6 +201,7 @@ const TileKernels kScalarTile = {
 
 const FloatKernels kScalarFloat = {
     .multiply = multiply_f32,
+    .dot_row_f32 = dot_row_float<LoadF32>,
     .dot_row_f16 = dot_row_float<LoadF16>,
     .dot_row_bf16 = dot_row_float<LoadBf16>,
     .widen_f16 = widen<LoadF16>,

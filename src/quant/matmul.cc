@@ -10,6 +10,9 @@ namespace {
 // What a strip of unpacked weights may take of the second-level cache.
 constexpr int64_t kStripBytes = 256 << 10;
 
+// Up to this many rows, weights are read from memory more slowly than they are multiplied.
+constexpr int64_t kFewRows = 16;
+
 int64_t groups_of(int64_t rows) {
   return (rows + kTileRows - 1) / kTileRows;
 }
@@ -70,6 +73,13 @@ int64_t strip_columns(int64_t k) {
   return std::max<int64_t>(kStripBytes / 4 / std::max<int64_t>(k, 1) / 12 * 12, 12);
 }
 
+// The weights as `streams` streams. An odd number of rows from one to the next: the same lines of several
+// streams should not compete for the same places of a cache.
+Weights in_streams(const Weights& weights, int64_t streams) {
+  const int64_t even_share = (weights.columns + streams - 1) / streams;
+  return {weights.data, weights.stride, weights.columns, even_share > 16 ? even_share | 1 : even_share};
+}
+
 Weights part(const Weights& weights, int64_t begin, int64_t columns) {
   return {weights.data + begin * weights.stride, weights.stride, std::min(columns, weights.columns - begin)};
 }
@@ -89,6 +99,27 @@ void multiply_tiles(const TileKernels& kernels, IntFormat format, const RowsView
       for (int64_t c = first; c < end; c += width) {
         kernels.multiply[format](group, scratch + (c - first) / width * tile, x.k, rows,
                                  std::min(width, end - c), out + r * out_stride + c, out_stride);
+      }
+    }
+  }
+}
+
+// The same for few rows, where reading the weights is what takes time: a tile's columns are those of as many
+// streams.
+void multiply_streams(const TileKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
+                      const Weights& weights, float* out, int64_t out_stride, uint8_t* tile) {
+  const int64_t step = in_streams(weights, kernels.columns).step;
+  float result[kTileRows * kMaxTileColumns];
+  for (int64_t c = 0; c < step && c < weights.columns; ++c) {
+    const int64_t columns = (weights.columns - c + step - 1) / step;
+    kernels.unpack[format]({weights.data + c * weights.stride, weights.stride * step, columns}, x.k, tile);
+    for (int64_t r = 0; r < x.count; r += kTileRows) {
+      const uint8_t* group = packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k);
+      const int64_t rows = std::min<int64_t>(kTileRows, x.count - r);
+      kernels.multiply[format](group, tile, x.k, rows, columns, result, kMaxTileColumns);
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j)
+          out[(r + i) * out_stride + c + j * step] = result[i * kMaxTileColumns + j];
       }
     }
   }
@@ -169,16 +200,19 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
   const auto* packed = static_cast<const uint8_t*>(prepared);
   IntFormat format;
   if (int_format(dtype, &format) && x.count == 1) {
-    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k, weights, out);
+    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k, in_streams(weights, 4),
+                                 out);
   } else if (int_format(dtype, &format)) {
-    multiply_tiles(*kernels.tile, format, x, packed, weights, out, out_stride,
-                   static_cast<uint8_t*>(scratch));
+    const auto run = x.count <= kFewRows ? multiply_streams : multiply_tiles;
+    run(*kernels.tile, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
   } else if (dtype == DType::kBF16 && kernels.bf16) {
-    kernels.bf16->multiply(packed, x.count, x.k, weights, out, out_stride);
+    kernels.bf16->multiply(packed, x.count, x.k, in_streams(weights, 8), out, out_stride);
+  } else if (dtype == DType::kF32 && x.count == 1) {
+    kernels.real->dot_row_f32(x.data, x.k, in_streams(weights, 4), out);
   } else if (dtype == DType::kF16 && x.count == 1) {
-    kernels.real->dot_row_f16(x.data, x.k, weights, out);
+    kernels.real->dot_row_f16(x.data, x.k, in_streams(weights, 4), out);
   } else if (dtype == DType::kBF16 && x.count == 1) {
-    kernels.real->dot_row_bf16(x.data, x.k, weights, out);
+    kernels.real->dot_row_bf16(x.data, x.k, in_streams(weights, 4), out);
   } else {
     multiply_float(*kernels.real, dtype, x, weights, out, out_stride, static_cast<float*>(scratch));
   }
