@@ -4,7 +4,7 @@
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(FATHOM_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod+fp16)
-  set(FATHOM_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+fp16+i8mm+bf16)
+  set(FATHOM_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+fp16+i8mm+bf16+fp16fml)
   set(FATHOM_ISAS dotprod i8mm)
   set(FATHOM_OTHER_ISAS avx2 avx512)
 else()
@@ -50,6 +50,7 @@ function(fathom_folder name)
   set_target_properties(fathom_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(fathom_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                                                    $<INSTALL_INTERFACE:include/fathom>)
+  target_compile_features(fathom_${name} PUBLIC cxx_std_20)
   target_link_libraries(fathom_${name} PUBLIC ${arg_LINK})
   if(arg_AFTER)
     target_link_libraries(fathom_${name} PUBLIC fathom_${arg_AFTER})

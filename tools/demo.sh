@@ -8,7 +8,7 @@ show() { printf '\n\033[1m$ fathom %s\033[0m\n' "$(printf '%q ' "$@")"; build/fa
 if model=$(tools/fetch_smollm2.sh); then
   model=${model#"$PWD"/}
   show generate -m "$model" -p 'The capital of France is' -n 24 --temp 0
-  show generate -m "$model" -p 'Why is the sky blue? Answer in one sentence.' -n 64 --temp 0 --chat-template chatml
+  show generate -m "$model" -p 'Why is the sky blue? Answer in one sentence.' -n 64 --temp 0 --chat-template auto
 else
   echo "Without a network: the model that ships, 260 thousand parameters, trained on children's stories." >&2
   model=builtin

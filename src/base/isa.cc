@@ -26,7 +26,7 @@ std::vector<Isa> supported_isas() {
 #if defined(__aarch64__)
   const unsigned long caps = getauxval(AT_HWCAP), caps2 = getauxval(AT_HWCAP2);
   const bool dotprod = (caps & HWCAP_ASIMDDP) && (caps & HWCAP_ASIMDHP) && (caps & HWCAP_FPHP);
-  if (dotprod && (caps2 & HWCAP2_I8MM) && (caps2 & HWCAP2_BF16)) isas.push_back(Isa::kI8mm);
+  if (dotprod && (caps & HWCAP_ASIMDFHM) && (caps2 & HWCAP2_I8MM) && (caps2 & HWCAP2_BF16)) isas.push_back(Isa::kI8mm);
   if (dotprod) isas.push_back(Isa::kDotprod);
 #elif defined(__x86_64__)
   __builtin_cpu_init();

@@ -3,6 +3,7 @@
 #include <histedit.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <iostream>
 
 namespace fathom {
@@ -32,7 +33,9 @@ struct LineReader::Editor {
 };
 
 LineReader::LineReader() {
-  if (isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) editor_ = std::make_unique<Editor>();
+  if (isatty(STDIN_FILENO) != 1 || isatty(STDOUT_FILENO) != 1) return;
+  std::setlocale(LC_CTYPE, "");  // characters as the terminal writes them; numbers stay as they are
+  editor_ = std::make_unique<Editor>();
 }
 
 LineReader::~LineReader() = default;

@@ -26,14 +26,14 @@ struct TextPiece {
 };
 
 struct GenerateOptions {
-  SamplerConfig sampler;
+  SamplerConfig sampler = {};
   int64_t max_tokens = -1;  // -1: until the context is full
-  std::vector<std::string> stops;
-  std::vector<int32_t> end_ids;  // tokens that end the text and are no part of it: see end_token_ids()
-  bool context_shift = false;    // when the context is full: forget the older half and go on
-  int64_t chunk = 512;           // rows of a prefill pass
+  std::vector<std::string> stops = {};
+  std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it: see end_token_ids()
+  bool context_shift = false;         // when the context is full: forget the older half and go on
+  int64_t chunk = 512;                // rows of a prefill pass
   const std::atomic<bool>* cancel = nullptr;
-  std::function<void(const TextPiece&)> on_text;
+  std::function<void(const TextPiece&)> on_text = nullptr;
 };
 
 struct GenerateResult {

@@ -19,7 +19,7 @@ struct SamplerConfig {
   float repeat_penalty = 1.0f;
   int32_t repeat_last_n = 64;  // tokens the penalties look back on; 0: none, -1: all
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;
-  std::vector<std::pair<int32_t, float>> logit_bias;  // token, added to its logit; −∞ forbids it
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token, added to its logit; −∞ forbids it
   uint64_t seed = 0;
 
   template <class V>

@@ -104,6 +104,7 @@ TEST(Sampler, EveryStepMatchesItsDefinition) {
     for (int32_t k : {1, 4, 5, 40, 999, 1000, 5000}) check([&](auto& c) { c.top_k = k; });
     for (float p : {0.0f, 0.1f, 0.5f, 0.9f, 0.999f}) check([&](auto& c) { c.top_p = p; });
     for (float p : {0.01f, 0.1f, 0.5f, 1.0f}) check([&](auto& c) { c.min_p = p; });
+    check([](auto& c) { c.min_p = 0.3f, c.top_k = 30; });
     check([](auto& c) { c.repeat_penalty = 1.3f; });
     check([](auto& c) { c.repeat_penalty = 1.3f, c.repeat_last_n = 2; });
     check([](auto& c) { c.presence_penalty = 0.5f; });

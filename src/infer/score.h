@@ -19,7 +19,7 @@ struct ScoreOptions {
       0;  // tokens fed at a time; 0: as many as keep the logits small. The result does not depend on it.
   int64_t top = 0;  // how many of the most likely tokens to give for each place
   const std::atomic<bool>* cancel = nullptr;
-  std::function<void(int64_t tokens)> on_progress;  // tokens fed since the last call
+  std::function<void(int64_t tokens)> on_progress = nullptr;  // tokens fed since the last call
 };
 
 struct ScoreResult {

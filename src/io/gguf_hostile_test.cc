@@ -48,6 +48,10 @@ struct Case {
   const char* expected;  // in the message
 };
 
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
 std::vector<Case> header_cases() {
   return {
       {"empty", "", "expected the magic 'GGUF', the file has 0 bytes"},

@@ -33,7 +33,7 @@ std::string file_of(const Header& h, size_t floats) {
 
 std::string message_of(std::string_view bytes) {
   const ExactCopy copy(bytes);
-  const std::string message = error_of([&] { Llama2cFile::parse(copy.bytes(), copy.memory, "bad.bin"); });
+  std::string message = error_of([&] { Llama2cFile::parse(copy.bytes(), copy.memory, "bad.bin"); });
   EXPECT_TRUE(message.starts_with("bad.bin: llama2.c: ")) << message;
   return message;
 }

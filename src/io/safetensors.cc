@@ -226,13 +226,12 @@ std::string_view header_text(std::span<const std::byte> bytes, const std::string
 }  // namespace
 
 std::shared_ptr<const SafetensorsFile> SafetensorsFile::open(const std::string& path, MappedFile::Mode mode) {
-  auto file = MappedFile::open(path, mode);
-  const auto bytes = file->bytes();
-  return parse(bytes, std::move(file), path);
+  const auto file = MappedFile::open(path, mode);
+  return parse(file->bytes(), file, path);
 }
 
 std::shared_ptr<const SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes,
-                                                              std::shared_ptr<const void> owner,
+                                                              const std::shared_ptr<const void>& owner,
                                                               const std::string& name) {
   const std::string where = printable(name) + ": safetensors";
   const std::string_view text = header_text(bytes, where);

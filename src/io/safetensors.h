@@ -28,7 +28,7 @@ class SafetensorsFile {
                                                      MappedFile::Mode mode = MappedFile::Mode::kMap);
   // The same over bytes in memory (fuzzing, tests); `owner` keeps them alive.
   static std::shared_ptr<const SafetensorsFile> parse(std::span<const std::byte> bytes,
-                                                      std::shared_ptr<const void> owner,
+                                                      const std::shared_ptr<const void>& owner,
                                                       const std::string& name);
 
   // In offset order; views of the mapping, or copies where the file does not align them for their type.

@@ -103,7 +103,7 @@ std::vector<NamedTensor> read_shards(const std::string& dir, MappedFile::Mode mo
   };
   for (const std::string& shard : shards) {
     const size_t first = tensors.size(), first_other = others.size();
-    take_tensors(dir + "/" + shard, mode, &tensors, unsupported ? &others : nullptr);
+    take_tensors(fmt::format("{}/{}", dir, shard), mode, &tensors, unsupported ? &others : nullptr);
     for (size_t i = first; i < tensors.size(); ++i) note(tensors[i].name, shard);
     for (size_t i = first_other; i < others.size(); ++i) note(others[i].name, shard);
   }

@@ -33,6 +33,10 @@ struct Case {
   const char* expected;
 };
 
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
 std::vector<Case> header_cases() {
   const uint64_t huge = std::numeric_limits<uint64_t>::max();
   const std::string deep = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";

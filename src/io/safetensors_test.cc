@@ -133,6 +133,7 @@ class Shards : public ::testing::Test {
   }
   void shard(const std::string& name, const std::vector<std::string>& tensors) {
     std::vector<NamedTensor> list;
+    list.reserve(tensors.size());
     for (const std::string& tensor : tensors)
       list.push_back({tensor, counting_tensor({4}, static_cast<float>(tensor[0]))});
     write_safetensors(folder_.path + "/" + name, list);

@@ -56,6 +56,7 @@ void write_safetensors(const std::string& path, const std::vector<NamedTensor>& 
   check_tensors(where, tensors);
   // Wide types first: with a header of whole 8 bytes every tensor is then aligned for its type.
   std::vector<const NamedTensor*> order;
+  order.reserve(tensors.size());
   for (const NamedTensor& entry : tensors) order.push_back(&entry);
   std::stable_sort(order.begin(), order.end(), [](const NamedTensor* a, const NamedTensor* b) {
     return traits(a->tensor.dtype()).block_bytes > traits(b->tensor.dtype()).block_bytes;

@@ -59,7 +59,7 @@ inline std::string error_of(const std::function<void()>& action) {
   try {
     action();
   } catch (const UserError& error) {
-    const std::string message = error.what();
+    std::string message = error.what();
     EXPECT_EQ(message.find('\n'), std::string::npos) << "more than one line: " << message;
     return message;
   }

@@ -1,6 +1,7 @@
 #include "model/config.h"
 
 #include <array>
+#include <cmath>
 
 #include "base/format.h"
 
@@ -27,6 +28,9 @@ void check_config(const ModelConfig& config, const std::string& where) {
   const auto within = [&](const char* what, int64_t value, int64_t most) {
     if (value < 1 || value > most) fail("{}: {} must be between 1 and {}, got {}", where, what, most, value);
   };
+  const auto positive = [&](const char* what, float value) {
+    if (!(value > 0 && std::isfinite(value))) fail("{}: {} must be above 0 and finite, got {}", where, what, value);
+  };
   within("the number of layers", config.layers, kMaxLayers);
   within("the width", config.width, kMaxWidth);
   within("the number of heads", config.heads, kMaxWidth);
@@ -45,9 +49,17 @@ void check_config(const ModelConfig& config, const std::string& where) {
   if (!(config.norm_eps > 0 && config.norm_eps < 1)) {
     fail("{}: the norm's eps must be between 0 and 1, got {}", where, config.norm_eps);
   }
+  positive("the attention scale", config.attention_scale);
+  for (float cap : {config.attention_soft_cap, config.logit_soft_cap}) {
+    if (cap != 0) positive("a soft-cap", cap);
+  }
   for (const RopeConfig& rope : {config.rope, config.local_rope}) {
+    positive("the RoPE base", rope.theta);
+    positive("the RoPE factor", rope.factor);
+    positive("the RoPE attention factor", rope.attention_factor);
+    positive("RoPE's beta_fast", rope.beta_fast);
+    positive("RoPE's beta_slow", rope.beta_slow);
     if (!(rope.theta > 1)) fail("{}: the RoPE base must be above 1, got {}", where, rope.theta);
-    if (!(rope.factor > 0)) fail("{}: the RoPE factor must be above 0, got {}", where, rope.factor);
     const bool needs_original = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
     if (needs_original && rope.original_context < 1) fail("{}: this RoPE scaling needs the original context", where);
   }

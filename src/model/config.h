@@ -130,7 +130,8 @@ void check_config(const ModelConfig& config, const std::string& where);
 // Hugging Face's config.json, in the spelling of transformers 4 or 5. Architectures and keys that are not supported are
 // refused by name.
 ModelConfig config_from_hf(const std::string& json_text, const std::string& where);
-std::string config_to_hf(const ModelConfig& config);
+// `dtype`: what transformers holds the weights in ("float32", "float16", "bfloat16").
+std::string config_to_hf(const ModelConfig& config, std::string_view dtype);
 
 // (head_dim / 2) inverse frequencies of the rotary embedding, scaling applied.
 std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_dim);

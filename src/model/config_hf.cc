@@ -1,4 +1,4 @@
-// Hugging Face's config.json, read and written.
+// Hugging Face's config.json, read.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -6,13 +6,15 @@
 
 #include "base/format.h"
 #include "model/config.h"
+#include "text/tokenizer_json.h"
 
 namespace fathom {
 namespace {
 
 using Json = nlohmann::json;
 
-// Reads keys and remembers which were read; what is left at the end and not known to be harmless is refused by name.
+// Reads keys and remembers which were read; what is left at the end and not known to be harmless is refused
+// by name.
 class Keys {
  public:
   Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -33,22 +35,39 @@ class Keys {
     const Json* value = find(key);
     return value ? integer_of(key, *value) : fallback;
   }
+  // What "key": null says, where that is not what leaving the key out says.
+  int64_t integer(const char* key, int64_t fallback, int64_t if_null) {
+    return integer(key, object_.contains(key) ? if_null : fallback);
+  }
+  // The id of a token; −1 (some files write it for "none") where there is none.
+  int32_t token(const char* key, const Json& value) const {
+    const int64_t id = integer_of(key, value);
+    if (id < -1 || id > INT32_MAX) fail("{}: '{}' cannot be the token {}", where_, key, id);
+    return static_cast<int32_t>(id);
+  }
   float number(const char* key, double fallback) {
     const Json* value = find(key);
-    if (value && !value->is_number()) fail("{}: '{}' must be a number, got {}", where_, key, printable(value->dump()));
+    if (value && !value->is_number())
+      fail("{}: '{}' must be a number, got {}", where_, key, printable(value->dump()));
     return static_cast<float>(value ? value->get<double>() : fallback);
+  }
+  float number(const char* key, double fallback, double if_null) {
+    return number(key, object_.contains(key) ? if_null : fallback);
   }
   bool boolean(const char* key, bool fallback) {
     const Json* value = find(key);
-    if (value && !value->is_boolean()) fail("{}: '{}' must be true or false, got {}", where_, key, printable(value->dump()));
+    if (value && !value->is_boolean())
+      fail("{}: '{}' must be true or false, got {}", where_, key, printable(value->dump()));
     return value ? value->get<bool>() : fallback;
   }
   std::string string(const char* key, const std::string& fallback) {
     const Json* value = find(key);
-    if (value && !value->is_string()) fail("{}: '{}' must be a string, got {}", where_, key, printable(value->dump()));
+    if (value && !value->is_string())
+      fail("{}: '{}' must be a string, got {}", where_, key, printable(value->dump()));
     return value ? value->get<std::string>() : fallback;
   }
-  // The key may stand there only with this value (or null): anything else changes the model in a way we do not compute.
+  // The key may stand there only with this value (or null): anything else changes the model in a way we do
+  // not compute.
   void only(const char* key, const Json& allowed) {
     const Json* value = find(key);
     if (value && *value != allowed) {
@@ -60,17 +79,16 @@ class Keys {
   void refuse_rest() const {
     for (const auto& [key, value] : object_.items()) {
       if (seen_.count(key) || key.starts_with("_") || value.is_null()) continue;
-      fail("{}: the key '{}' is not known for this architecture; it may change what the model computes", where_, printable(key));
+      fail("{}: the key '{}' is not known for this architecture; it may change what the model computes",
+           where_, printable(key));
     }
   }
   const std::string& where() const { return where_; }
 
  private:
   int64_t integer_of(const char* key, const Json& value) const {
-    if (!value.is_number_integer()) fail("{}: '{}' must be a whole number, got {}", where_, key, printable(value.dump()));
-    if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
-      fail("{}: '{}' is too large: {}", where_, key, value.dump());
-    }
+    if (!value.is_number_integer())
+      fail("{}: '{}' must be a whole number, got {}", where_, key, printable(value.dump()));
     return value.get<int64_t>();
   }
 
@@ -81,18 +99,72 @@ class Keys {
 
 // Keys that say how a model was trained, named or run elsewhere: nothing that we compute depends on them.
 void ignore_harmless(Keys& keys) {
-  keys.ignore({"architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "use_cache", "initializer_range",
-               "pad_token_id", "attention_dropout", "hidden_dropout", "dropout", "classifier_dropout", "pretraining_tp",
-               "return_dict", "output_hidden_states", "output_attentions", "chunk_size_feed_forward", "is_encoder_decoder",
-               "id2label", "label2id", "problem_type", "name_or_path", "cache_implementation", "unsloth_version", "unsloth_fixed",
-               "transformers.js_config", "is_llama_config", "rope_interleaved", "tie_encoder_decoder", "bad_words_ids",
-               "begin_suppress_tokens", "tokenizer_class", "task_specific_params", "temperature", "top_k", "top_p", "do_sample",
-               "max_length", "min_length", "repetition_penalty", "finetuning_task", "prefix", "is_decoder",
-               "tf_legacy_loss", "typical_p", "use_bfloat16", "output_scores", "return_dict_in_generate", "num_beams",
-               "num_beam_groups", "num_return_sequences", "no_repeat_ngram_size", "length_penalty", "early_stopping",
-               "diversity_penalty", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id",
-               "forced_eos_token_id", "remove_invalid_values", "sep_token_id", "decoder_start_token_id", "suppress_tokens",
-               "torchscript", "pruned_heads", "cross_attention_hidden_size", "add_cross_attention"});
+  keys.ignore({"architectures",
+               "model_type",
+               "torch_dtype",
+               "dtype",
+               "transformers_version",
+               "use_cache",
+               "initializer_range",
+               "pad_token_id",
+               "attention_dropout",
+               "hidden_dropout",
+               "dropout",
+               "classifier_dropout",
+               "pretraining_tp",
+               "return_dict",
+               "output_hidden_states",
+               "output_attentions",
+               "chunk_size_feed_forward",
+               "is_encoder_decoder",
+               "id2label",
+               "label2id",
+               "problem_type",
+               "name_or_path",
+               "cache_implementation",
+               "unsloth_version",
+               "unsloth_fixed",
+               "transformers.js_config",
+               "is_llama_config",
+               "tie_encoder_decoder",
+               "bad_words_ids",
+               "begin_suppress_tokens",
+               "tokenizer_class",
+               "task_specific_params",
+               "temperature",
+               "top_k",
+               "top_p",
+               "do_sample",
+               "max_length",
+               "min_length",
+               "repetition_penalty",
+               "finetuning_task",
+               "prefix",
+               "is_decoder",
+               "tf_legacy_loss",
+               "typical_p",
+               "use_bfloat16",
+               "output_scores",
+               "return_dict_in_generate",
+               "num_beams",
+               "num_beam_groups",
+               "num_return_sequences",
+               "no_repeat_ngram_size",
+               "length_penalty",
+               "early_stopping",
+               "diversity_penalty",
+               "encoder_no_repeat_ngram_size",
+               "exponential_decay_length_penalty",
+               "forced_bos_token_id",
+               "forced_eos_token_id",
+               "remove_invalid_values",
+               "sep_token_id",
+               "decoder_start_token_id",
+               "suppress_tokens",
+               "torchscript",
+               "pruned_heads",
+               "cross_attention_hidden_size",
+               "add_cross_attention"});
 }
 
 RopeScaling scaling_of(const std::string& name, const std::string& where) {
@@ -104,13 +176,16 @@ RopeScaling scaling_of(const std::string& name, const std::string& where) {
 }
 
 float yarn_attention_factor(Keys& keys, float factor) {
-  const auto magnitude = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(static_cast<double>(factor)) + 1.0; };
+  const auto magnitude = [&](double m) {
+    return factor <= 1 ? 1.0 : 0.1 * m * std::log(static_cast<double>(factor)) + 1.0;
+  };
   const float m = keys.number("mscale", 0), m_all = keys.number("mscale_all_dim", 0);
   const double derived = m != 0 && m_all != 0 ? magnitude(m) / magnitude(m_all) : magnitude(1);
   return keys.number("attention_factor", derived);
 }
 
-// One RoPE description: transformers 5's rope_parameters, or transformers 4's rope_scaling with the base beside it.
+// One RoPE description: transformers 5's rope_parameters, or transformers 4's rope_scaling with the base
+// beside it.
 RopeConfig rope_from(const Json& object, float theta, int64_t context, const std::string& where) {
   Keys keys(object, where);
   RopeConfig rope;
@@ -119,21 +194,24 @@ RopeConfig rope_from(const Json& object, float theta, int64_t context, const std
   rope.scaling = scaling_of(keys.string("rope_type", older_name), where);
   keys.only("partial_rotary_factor", 1.0);
   if (rope.scaling == RopeScaling::kNone) {
-    keys.ignore({"factor"});
+    keys.ignore({"factor", "original_max_position_embeddings", "finetuned"});
     keys.refuse_rest();
     return rope;
   }
-  rope.original_context = keys.integer("original_max_position_embeddings", rope.scaling == RopeScaling::kYarn ? context : 0);
+  rope.original_context =
+      keys.integer("original_max_position_embeddings", rope.scaling == RopeScaling::kYarn ? context : 0);
   const bool derives = rope.scaling == RopeScaling::kYarn && rope.original_context > 0;
-  rope.factor = keys.number("factor", derives ? static_cast<double>(context) / static_cast<double>(rope.original_context) : 0);
+  rope.factor = keys.number(
+      "factor", derives ? static_cast<double>(context) / static_cast<double>(rope.original_context) : 0);
   if (rope.scaling == RopeScaling::kLlama3) {
     rope.low_frequency_factor = keys.number("low_freq_factor", 0);
     rope.high_frequency_factor = keys.number("high_freq_factor", 0);
     if (!(rope.low_frequency_factor > 0 && rope.high_frequency_factor > rope.low_frequency_factor)) {
-      fail("{}: expected 0 < low_freq_factor < high_freq_factor, got {} and {}", where, rope.low_frequency_factor,
-           rope.high_frequency_factor);
+      fail("{}: expected 0 < low_freq_factor < high_freq_factor, got {} and {}", where,
+           rope.low_frequency_factor, rope.high_frequency_factor);
     }
   }
+  keys.ignore({"finetuned"});
   if (rope.scaling == RopeScaling::kYarn) {
     rope.beta_fast = keys.number("beta_fast", 32);
     rope.beta_slow = keys.number("beta_slow", 1);
@@ -169,14 +247,19 @@ void read_rope(Keys& keys, ModelConfig& config) {
   if (!config.has_local_rope) config.local_rope = config.rope;
 }
 
-// Which layers look back only `window` tokens: layer_types where the file has it, else the architecture's own pattern.
+// Which layers look back only `window` tokens: layer_types where the file has it, else the architecture's own
+// pattern.
 void read_windows(Keys& keys, ModelConfig& config) {
   config.windows.assign(static_cast<size_t>(std::clamp<int64_t>(config.layers, 0, 1 << 16)), 0);
   const std::string& a = config.architecture;
   const bool qwen = a == "qwen2" || a == "qwen3";
-  const int64_t window = keys.integer("sliding_window", 0);
-  if (window < 0 || window > INT32_MAX) fail("{}: 'sliding_window' must not be negative or huge, got {}", keys.where(), window);
-  const int64_t pattern = std::max<int64_t>(1, keys.integer("sliding_window_pattern", a == "gemma3_text" ? 6 : 2));
+  // What transformers takes where the key is left out; null switches windows off.
+  const bool usual = a == "mistral" || a == "gemma2" || a == "gemma3_text" || qwen;
+  const int64_t window = keys.integer("sliding_window", usual ? 4096 : 0, 0);
+  if (window < 0 || window > INT32_MAX)
+    fail("{}: 'sliding_window' must not be negative or huge, got {}", keys.where(), window);
+  const int64_t pattern =
+      std::max<int64_t>(1, keys.integer("sliding_window_pattern", a == "gemma3_text" ? 6 : 2));
   const bool used = keys.boolean("use_sliding_window", !qwen);
   const int64_t first = qwen ? keys.integer("max_window_layers", 28) : 0;
   const Json* types = keys.find("layer_types");
@@ -191,7 +274,8 @@ void read_windows(Keys& keys, ModelConfig& config) {
     if (types) {
       const Json& type = (*types)[i];
       if (type != "sliding_attention" && type != "full_attention") {
-        fail("{}: layer type {} is not supported (full_attention, sliding_attention)", keys.where(), printable(type.dump()));
+        fail("{}: layer type {} is not supported (full_attention, sliding_attention)", keys.where(),
+             printable(type.dump()));
       }
       slides = type == "sliding_attention";
     }
@@ -201,11 +285,13 @@ void read_windows(Keys& keys, ModelConfig& config) {
 
 Activation activation_of(Keys& keys, const std::string& architecture) {
   const bool gemma = architecture.starts_with("gemma");
-  const std::string older = keys.string("hidden_act", gemma ? "gelu_pytorch_tanh" : "silu");
-  const std::string name = keys.string("hidden_activation", older);
-  // Gemma's first files say "gelu" and mean the tanh form.
+  // Gemma has both keys and transformers reads the second alone: the first is "gelu" in old files and means
+  // the tanh form.
+  if (gemma) keys.ignore({"hidden_act"});
+  const char* key = gemma ? "hidden_activation" : "hidden_act";
+  const std::string name = keys.string(key, gemma ? "gelu_pytorch_tanh" : "silu");
   if (name == "silu" || name == "swish") return Activation::kSilu;
-  if (name == "gelu_pytorch_tanh" || (gemma && name == "gelu")) return Activation::kGeluTanh;
+  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   fail("{}: activation '{}' is not supported (silu, gelu_pytorch_tanh)", keys.where(), printable(name));
 }
 
@@ -218,11 +304,13 @@ void read_switches(Keys& keys, ModelConfig& config) {
     config.ffn_bias = keys.boolean("mlp_bias", false);
   } else if (a == "qwen2") {
     config.qkv_bias = true;
-    keys.ignore({"use_mrope"});
+    keys.only("use_mrope", false);
   } else {
     keys.only("attention_bias", false);
+    keys.only("mlp_bias", false);
   }
   if (a == "qwen3") config.qk_norm = QkNorm::kPerHead;
+  keys.only("rope_interleaved", false);
   if (a == "olmo2") {
     config.qk_norm = QkNorm::kFullWidth;
     config.norm_placement = NormPlacement::kAfter;
@@ -242,25 +330,24 @@ void read_switches(Keys& keys, ModelConfig& config) {
     // transformers rounds the scale to the weights' dtype; in f32 it is the square root itself.
     config.embedding_scale = std::sqrt(static_cast<float>(config.width));
     config.attention_scale = 1.0f / std::sqrt(keys.number("query_pre_attn_scalar", 256));
-    config.attention_soft_cap = keys.number("attn_logit_softcapping", a == "gemma2" ? 50 : 0);
-    config.logit_soft_cap = keys.number("final_logit_softcapping", a == "gemma2" ? 30 : 0);
+    config.attention_soft_cap = keys.number("attn_logit_softcapping", a == "gemma2" ? 50 : 0, 0);
+    config.logit_soft_cap = keys.number("final_logit_softcapping", a == "gemma2" ? 30 : 0, 0);
     keys.only("use_bidirectional_attention", false);
     if (a == "gemma3_text") config.qk_norm = QkNorm::kPerHead;
   }
 }
 
 void read_tokens(Keys& keys, ModelConfig& config) {
-  config.bos = static_cast<int32_t>(keys.integer("bos_token_id", -1));
-  const Json* eos = keys.find("eos_token_id");
+  const Json *bos = keys.find("bos_token_id"), *eos = keys.find("eos_token_id");
+  if (bos) config.bos = keys.token("bos_token_id", *bos);
   if (!eos) return;
-  const Json list = eos->is_array() ? *eos : Json::array({*eos});
-  for (const Json& id : list) {
-    if (!id.is_number_integer()) fail("{}: 'eos_token_id' must be a whole number or a list of them", keys.where());
-    config.eos.push_back(id.get<int32_t>());
+  for (const Json& id : eos->is_array() ? *eos : Json::array({*eos})) {
+    if (const int32_t token = keys.token("eos_token_id", id); token >= 0) config.eos.push_back(token);
   }
 }
 
-constexpr const char* kArchitectures[] = {"llama", "mistral", "qwen2", "qwen3", "olmo2", "gemma2", "gemma3_text", "skip_middle"};
+constexpr const char* kArchitectures[] = {"llama", "mistral", "qwen2",       "qwen3",
+                                          "olmo2", "gemma2",  "gemma3_text", "skip_middle"};
 
 std::string architecture_of(Keys& keys) {
   const std::string name = keys.string("model_type", "");
@@ -269,65 +356,48 @@ std::string architecture_of(Keys& keys) {
     if (name == known) return name;
     all += std::string(all.empty() ? "" : ", ") + known;
   }
+  if (keys.find("text_config")) {
+    fail(
+        "{}: architecture '{}' wraps a text model in vision or audio parts, which are not supported: save "
+        "its text model alone (for "
+        "gemma3: transformers' Gemma3ForCausalLM, model_type gemma3_text)",
+        keys.where(), printable(name));
+  }
   fail("{}: architecture '{}' is not supported ({})", keys.where(), printable(name), all);
 }
 
-Json rope_to_json(const RopeConfig& rope) {
-  switch (rope.scaling) {
-    case RopeScaling::kNone: return nullptr;
-    case RopeScaling::kLinear: return {{"rope_type", "linear"}, {"factor", rope.factor}};
-    case RopeScaling::kLlama3:
-      return {{"rope_type", "llama3"},
-              {"factor", rope.factor},
-              {"low_freq_factor", rope.low_frequency_factor},
-              {"high_freq_factor", rope.high_frequency_factor},
-              {"original_max_position_embeddings", rope.original_context}};
-    case RopeScaling::kYarn:
-      return {{"rope_type", "yarn"},
-              {"factor", rope.factor},
-              {"beta_fast", rope.beta_fast},
-              {"beta_slow", rope.beta_slow},
-              {"attention_factor", rope.attention_factor},
-              {"truncate", rope.truncate},
-              {"original_max_position_embeddings", rope.original_context}};
-  }
-  return nullptr;
-}
-
-const char* class_name(const std::string& architecture) {
-  if (architecture == "llama") return "LlamaForCausalLM";
-  if (architecture == "mistral") return "MistralForCausalLM";
-  if (architecture == "qwen2") return "Qwen2ForCausalLM";
-  if (architecture == "qwen3") return "Qwen3ForCausalLM";
-  if (architecture == "olmo2") return "Olmo2ForCausalLM";
-  if (architecture == "gemma2") return "Gemma2ForCausalLM";
-  if (architecture == "gemma3_text") return "Gemma3ForCausalLM";
-  return "SkipMiddleForCausalLM";
+// Llama counted one key/value head for each head before it had fewer; the other architectures always say.
+int64_t kv_heads_of(Keys& keys, const ModelConfig& config) {
+  const std::string& a = config.architecture;
+  const bool optional = a == "llama" || a == "olmo2" || a == "skip_middle";
+  return optional ? keys.integer("num_key_value_heads", config.heads) : keys.integer("num_key_value_heads");
 }
 
 }  // namespace
 
 ModelConfig config_from_hf(const std::string& json_text, const std::string& where) {
-  const Json json = Json::parse(json_text, nullptr, false, true);
-  if (json.is_discarded()) fail("{}: not valid JSON", where);
-  Keys keys(json, where);
+  const std::unique_ptr<Json> json = read_json_tree(json_text, where);
+  Keys keys(*json, where);
   ModelConfig config;
   config.architecture = architecture_of(keys);
   if (const Json* quantised = keys.find("quantization_config")) {
-    const std::string how = quantised->is_object() ? quantised->value("quant_method", "?") : "?";
-    fail("{}: weights quantised by '{}' are not supported: use the original checkpoint or a GGUF file", where, printable(how));
+    const std::string how = Keys(*quantised, where + ": quantization_config").string("quant_method", "?");
+    fail("{}: weights quantised by '{}' are not supported: use the original checkpoint or a GGUF file", where,
+         printable(how));
   }
   config.width = keys.integer("hidden_size");
   config.layers = keys.integer("num_hidden_layers");
   config.heads = keys.integer("num_attention_heads");
-  config.kv_heads = keys.integer("num_key_value_heads", config.heads);
+  config.kv_heads = kv_heads_of(keys, config);
   if (config.heads < 1) fail("{}: 'num_attention_heads' must be at least 1, got {}", where, config.heads);
   const bool gemma = config.architecture.starts_with("gemma");
-  config.head_dim = keys.integer("head_dim", gemma ? 256 : config.architecture == "qwen3" ? 128 : config.width / config.heads);
+  config.head_dim = keys.integer("head_dim", gemma                            ? 256
+                                             : config.architecture == "qwen3" ? 128
+                                                                              : config.width / config.heads);
   config.ffn_width = keys.integer("intermediate_size");
   config.vocab = keys.integer("vocab_size");
   config.context = keys.integer("max_position_embeddings", 2048);
-  config.norm_eps = keys.number("rms_norm_eps", 1e-6);
+  config.norm_eps = keys.number("rms_norm_eps", config.architecture == "olmo2" ? 1e-5 : 1e-6);
   config.tied = keys.boolean("tie_word_embeddings", gemma);
   if (config.head_dim > 0) config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   read_switches(keys, config);
@@ -338,59 +408,6 @@ ModelConfig config_from_hf(const std::string& json_text, const std::string& wher
   keys.refuse_rest();
   check_config(config, where);
   return config;
-}
-
-std::string config_to_hf(const ModelConfig& config) {
-  const std::string& a = config.architecture;
-  Json json{{"architectures", {class_name(a)}},
-            {"model_type", a},
-            {"hidden_size", config.width},
-            {"num_hidden_layers", config.layers},
-            {"num_attention_heads", config.heads},
-            {"num_key_value_heads", config.kv_heads},
-            {"head_dim", config.head_dim},
-            {"intermediate_size", config.ffn_width},
-            {"vocab_size", config.vocab},
-            {"max_position_embeddings", config.context},
-            {"rms_norm_eps", config.norm_eps},
-            {"tie_word_embeddings", config.tied},
-            {"rope_theta", config.rope.theta},
-            {"rope_scaling", rope_to_json(config.rope)}};
-  json[a.starts_with("gemma") ? "hidden_activation" : "hidden_act"] =
-      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
-  if (a == "llama" || a == "skip_middle") {
-    json["attention_bias"] = config.qkv_bias;
-    json["mlp_bias"] = config.ffn_bias;
-  }
-  if (a == "skip_middle") {
-    json["block_norm"] = config.norm_placement == NormPlacement::kSandwich ? "sandwich" : "before";
-    json["embedding_norm"] = config.embedding_norm;
-  }
-  int32_t window = 0;
-  Json types = Json::array();
-  for (int32_t w : config.windows) {
-    window = std::max(window, w);
-    types.push_back(w > 0 ? "sliding_attention" : "full_attention");
-  }
-  if (a == "mistral") json["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
-  if (window > 0 && a != "mistral") {
-    json["sliding_window"] = window;
-    json["layer_types"] = types;
-    if (a == "qwen2" || a == "qwen3") {
-      json["use_sliding_window"] = true;
-      json["max_window_layers"] = std::find_if(config.windows.begin(), config.windows.end(), [](int32_t w) { return w > 0; }) -
-                                  config.windows.begin();
-    }
-  }
-  if (a == "gemma2" || a == "gemma3_text") {
-    json["query_pre_attn_scalar"] = 1.0f / (config.attention_scale * config.attention_scale);
-    json["attn_logit_softcapping"] = config.attention_soft_cap > 0 ? Json(config.attention_soft_cap) : Json(nullptr);
-    json["final_logit_softcapping"] = config.logit_soft_cap > 0 ? Json(config.logit_soft_cap) : Json(nullptr);
-  }
-  if (config.has_local_rope) json["rope_local_base_freq"] = config.local_rope.theta;
-  if (config.bos >= 0) json["bos_token_id"] = config.bos;
-  if (!config.eos.empty()) json["eos_token_id"] = config.eos.size() == 1 ? Json(config.eos[0]) : Json(config.eos);
-  return json.dump(2) + "\n";
 }
 
 }  // namespace fathom

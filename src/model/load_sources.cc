@@ -113,7 +113,8 @@ ModelSource open_gguf_source(const std::string& path, const LoadOptions& options
     }
     model.weights.rope_factors = *factors;
   }
-  if (options.tokenizer.empty() && model.gguf->find("tokenizer.ggml.model")) {
+  const std::string vocabulary = model.gguf->string("tokenizer.ggml.model", "none");
+  if (options.tokenizer.empty() && vocabulary != "none" && vocabulary != "no_vocab") {
     model.tokenizer = tokenizer_from_gguf(*model.gguf);
     model.tokenizer_path = path;
   } else {

@@ -16,8 +16,9 @@ struct AttentionParams {
 // indexed by the rows' own ids (queries.ids()). A key is visible when its position ≤ the query's and inside
 // the window.
 // -> f32 (capacity, heads · head_dim). A query that sees nothing gives zeros.
-// Keys are taken in blocks of kKeyBlock entries at fixed multiples of the entry index, and the blocks'
-// partial results are merged in order: the same bits for one query or many, for one thread or more.
+// Products are sums of f32; over f16 keys the query is rounded to f16 first, over f16 values the softmax's
+// weights are. Keys are taken in blocks of kKeyBlock entries at fixed multiples of the entry index, and the
+// blocks' partial results are merged in order: the same bits for one query or many, for one thread or more.
 inline constexpr int64_t kKeyBlock = 64;
 inline constexpr int64_t kMaxHeadDim = 256;
 Tensor attention(Context& ctx, const Tensor& q, const KvView& kv, const RowSet& queries,

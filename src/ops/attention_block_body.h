@@ -7,28 +7,33 @@
 namespace fathom {
 namespace {
 
-// Elements [d, d + 8) of a cache row, exact in f32.
-struct LoadF32 {
+// How a pool's rows are read: elements [d, d + 8) of a row, exact in f32, and what they are multiplied with.
+struct FloatFactors {  // queries and weights stay f32
+  using Factor = F8;
+  static F8 query(const float* q) { return load(q); }
+  static F8 weight(const float* p) { return broadcast(*p); }
+  static F8 fused(F8 a, F8 row, F8 sum) { return fma(a, row, sum); }
+};
+struct LoadF32 : FloatFactors {
   static F8 at(const uint8_t* row, int64_t d) { return load(reinterpret_cast<const float*>(row) + d); }
 };
-struct LoadF16 {
+struct LoadF16 : FloatFactors {
   static F8 at(const uint8_t* row, int64_t d) { return load_half(row + 2 * d); }
 };
-struct LoadBF16 {
+struct LoadBF16 : FloatFactors {
   static F8 at(const uint8_t* row, int64_t d) { return load_bfloat(row + 2 * d); }
 };
-struct LoadQ8_0 {  // blocks of 32: a half scale, then the int8
+struct LoadQ8_0 : FloatFactors {  // blocks of 32: a half scale, then the int8
   static F8 at(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
-    uint16_t scale;
-    __builtin_memcpy(&scale, block, sizeof scale);
-    return mul(broadcast(half_to_float(scale)), load_int8(block + 2 + d % 32));
+    return mul(broadcast_half(block), load_int8(block + 2 + d % 32));
   }
 };
 
 // The tile of a register-blocked product: NQ query vectors by NK keys.
-template <int NQ, int NK, class Load>
-inline void score_tile(const float* const* q, int64_t dim, const uint8_t* const* key, float* scores) {
+template <int NQ, int NK, class Load, class Query>
+[[gnu::always_inline]] inline void score_tile(const Query* const* q, int64_t dim, const uint8_t* const* key,
+                                              float* scores) {
   F8 sum[NQ][NK];
   FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
@@ -36,14 +41,14 @@ inline void score_tile(const float* const* q, int64_t dim, const uint8_t* const*
     for (int j = 0; j < NK; ++j) sum[i][j] = broadcast(0.0f);
   }
   for (int64_t d = 0; d < dim; d += 8) {
-    F8 query[NQ];
+    typename Load::Factor query[NQ];
     FATHOM_UNROLL
-    for (int i = 0; i < NQ; ++i) query[i] = load(q[i] + d);
+    for (int i = 0; i < NQ; ++i) query[i] = Load::query(q[i] + d);
     FATHOM_UNROLL
     for (int j = 0; j < NK; ++j) {
-      const F8 k = Load::at(key[j], d);
+      const auto k = Load::at(key[j], d);
       FATHOM_UNROLL
-      for (int i = 0; i < NQ; ++i) sum[i][j] = fma(query[i], k, sum[i][j]);
+      for (int i = 0; i < NQ; ++i) sum[i][j] = Load::fused(query[i], k, sum[i][j]);
     }
   }
   FATHOM_UNROLL
@@ -58,8 +63,8 @@ inline void score_tile(const float* const* q, int64_t dim, const uint8_t* const*
   }
 }
 
-template <int NQ, class Load>
-void score_keys(const float* const* q, int64_t dim, BlockRows keys, int64_t begin, int64_t end,
+template <int NQ, class Load, class Query>
+void score_keys(const Query* const* q, int64_t dim, BlockRows keys, int64_t begin, int64_t end,
                 float* scores) {
   constexpr int kKeys = NQ == 4 ? 2 : 4;  // as many sums as the registers hold
   int64_t j = begin;
@@ -75,8 +80,8 @@ void score_keys(const float* const* q, int64_t dim, BlockRows keys, int64_t begi
   }
 }
 
-template <class Load>
-void scores(const float* const* q, int64_t n, int64_t dim, BlockRows keys, int64_t begin, int64_t end,
+template <class Load, class Query = float>
+void scores(const Query* const* q, int64_t n, int64_t dim, BlockRows keys, int64_t begin, int64_t end,
             float* out) {
   switch (n) {
     case 1:
@@ -91,9 +96,9 @@ void scores(const float* const* q, int64_t n, int64_t dim, BlockRows keys, int64
 }
 
 // Dimensions [d, d + 8 NC) of the weighted sums of NQ query vectors.
-template <int NQ, int NC, class Load>
-inline void value_tile(const float* p, int64_t dim, BlockRows values, int64_t begin, int64_t end, int64_t d,
-                       float* sums) {
+template <int NQ, int NC, class Load, class Weight>
+[[gnu::always_inline]] inline void value_tile(const Weight* p, int64_t dim, BlockRows values, int64_t begin,
+                                              int64_t end, int64_t d, float* sums) {
   F8 sum[NQ][NC];
   FATHOM_UNROLL
   for (int i = 0; i < NQ; ++i) {
@@ -102,14 +107,14 @@ inline void value_tile(const float* p, int64_t dim, BlockRows values, int64_t be
   }
   for (int64_t j = begin; j < end; ++j) {
     const uint8_t* row = values.base + values.slots[j] * values.step;
-    F8 weight[NQ];
+    typename Load::Factor weight[NQ];
     FATHOM_UNROLL
-    for (int i = 0; i < NQ; ++i) weight[i] = broadcast(p[i * kBlockKeys + j]);
+    for (int i = 0; i < NQ; ++i) weight[i] = Load::weight(p + i * kBlockKeys + j);
     FATHOM_UNROLL
     for (int c = 0; c < NC; ++c) {
-      const F8 v = Load::at(row, d + 8 * c);
+      const auto v = Load::at(row, d + 8 * c);
       FATHOM_UNROLL
-      for (int i = 0; i < NQ; ++i) sum[i][c] = fma(v, weight[i], sum[i][c]);
+      for (int i = 0; i < NQ; ++i) sum[i][c] = Load::fused(weight[i], v, sum[i][c]);
     }
   }
   FATHOM_UNROLL
@@ -119,8 +124,8 @@ inline void value_tile(const float* p, int64_t dim, BlockRows values, int64_t be
   }
 }
 
-template <int NQ, class Load>
-void value_sums(const float* p, int64_t dim, BlockRows values, int64_t begin, int64_t end, float* sums) {
+template <int NQ, class Load, class Weight>
+void value_sums(const Weight* p, int64_t dim, BlockRows values, int64_t begin, int64_t end, float* sums) {
   constexpr int kChunks = NQ == 4 ? 2 : 4;
   int64_t d = 0;
   for (; d + 8 * kChunks <= dim; d += 8 * kChunks) {
@@ -129,8 +134,9 @@ void value_sums(const float* p, int64_t dim, BlockRows values, int64_t begin, in
   for (; d < dim; d += 8) value_tile<NQ, 1, Load>(p, dim, values, begin, end, d, sums);
 }
 
-template <class Load>
-void values(const float* p, int64_t n, int64_t dim, BlockRows rows, int64_t begin, int64_t end, float* sums) {
+template <class Load, class Weight = float>
+void values(const Weight* p, int64_t n, int64_t dim, BlockRows rows, int64_t begin, int64_t end,
+            float* sums) {
   switch (n) {
     case 1:
       return value_sums<1, Load>(p, dim, rows, begin, end, sums);
@@ -153,47 +159,78 @@ void unpack(BlockRows rows, int64_t dim, int64_t begin, int64_t end, float* out)
 
 Partial softmax(float* scores, int64_t begin, int64_t end, ScoreRule rule) {
   const float lowest = -__builtin_inff();
-  const F8 scale = broadcast(rule.scale), cap = broadcast(rule.soft_cap);
   const int64_t first = begin / 8 * 8, last = (end + 7) / 8 * 8;
-  for (int64_t j = first; j < last; j += 8) {
-    F8 x = mul(load(scores + j), scale);
-    if (rule.soft_cap > 0) x = mul(cap, tanh(div(x, cap)));
-    if (rule.bias) x = add(x, load(rule.bias + j));
-    store(scores + j, x);
+  float scale = rule.scale;
+  if (rule.soft_cap > 0 || rule.bias) {
+    const F8 cap = broadcast(rule.soft_cap);
+    for (int64_t j = first; j < last; j += 8) {
+      F8 x = mul(load(scores + j), broadcast(scale));
+      if (rule.soft_cap > 0) x = mul(cap, tanh(div(x, cap)));
+      if (rule.bias) x = add(x, load(rule.bias + j));
+      store(scores + j, x);
+    }
+    scale = 1.0f;
   }
-  for (int64_t j = 0; j < begin; ++j) scores[j] = lowest;
-  for (int64_t j = end; j < kBlockKeys; ++j) scores[j] = lowest;
+  for (int64_t j = first; j < begin; ++j) scores[j] = lowest;
+  for (int64_t j = end; j < last; ++j) scores[j] = lowest;
   F8 largest = broadcast(lowest);
   for (int64_t j = first; j < last; j += 8) largest = max(largest, load(scores + j));
-  const float top = max_lane(largest);
+  scale *= 1.44269504f;  // powers of two from here on
+  const float top = max_lane(largest) * scale;
   if (top == lowest) return {lowest, 0.0f};
-  const F8 shift = broadcast(top);
+  const F8 factor = broadcast(scale), shift = broadcast(-top);
   F8 sum = broadcast(0.0f);
   for (int64_t j = first; j < last; j += 8) {
-    const F8 p = exp(sub(load(scores + j), shift));
+    F8 p = exp2_below_zero(fma(load(scores + j), factor, shift));  // above 0 at most by the rounding of `top`
+    if (rule.half_weights) p = round_to_half(p);
     store(scores + j, p);
     sum = add(sum, p);
   }
   return {top, sum_lanes(sum)};
 }
 
-void merge(Partial* total, float* total_sums, Partial next, const float* next_sums, int64_t dim) {
-  const float top = total->max > next.max ? total->max : next.max;
-  float weight[8] = {total->max - top, next.max - top};
-  store(weight, exp(load(weight)));
-  const F8 before = broadcast(weight[0]), more = broadcast(weight[1]);
-  total->max = top;
-  total->sum = __builtin_fmaf(next.sum, weight[1], total->sum * weight[0]);
-  for (int64_t d = 0; d < dim; d += 8) {
-    store(total_sums + d, fma(load(next_sums + d), more, mul(load(total_sums + d), before)));
+void merge(Partial* totals, float* total_sums, const Partial* next, const float* next_sums, int64_t n,
+           int64_t dim) {
+  float weight[2 * kMostQueries] = {};  // of what came before, then of the next block
+  for (int64_t i = 0; i < n; ++i) {
+    const float top = totals[i].max > next[i].max ? totals[i].max : next[i].max;
+    weight[i] = totals[i].max - top;
+    weight[kMostQueries + i] = next[i].max - top;
+  }
+  store(weight, exp2_below_zero(load(weight)));
+  for (int64_t i = 0; i < n; ++i, total_sums += dim, next_sums += dim) {
+    if (next[i].max == -__builtin_inff()) continue;
+    const F8 before = broadcast(weight[i]), more = broadcast(weight[kMostQueries + i]);
+    totals[i].max = totals[i].max > next[i].max ? totals[i].max : next[i].max;
+    totals[i].sum = __builtin_fmaf(next[i].sum, weight[kMostQueries + i], totals[i].sum * weight[i]);
+    for (int64_t d = 0; d < dim; d += 8) {
+      store(total_sums + d, fma(load(next_sums + d), more, mul(load(total_sums + d), before)));
+    }
   }
 }
 
-constexpr AttentionBlock kTable{{scores<LoadF32>, scores<LoadF16>, scores<LoadBF16>, scores<LoadQ8_0>},
-                                softmax,
-                                {values<LoadF32>, values<LoadF16>, values<LoadBF16>, values<LoadQ8_0>},
-                                {unpack<LoadF32>, unpack<LoadF16>, unpack<LoadBF16>, unpack<LoadQ8_0>},
-                                merge};
+void round_queries(const float* q, int64_t n, float* out) {
+  const F8 most = broadcast(65504.0f), least = broadcast(-65504.0f);
+  for (int64_t d = 0; d < n; d += 8) store(out + d, round_to_half(min(max(load(q + d), least), most)));
+}
+
+void finish(Partial total, const float* sums, int64_t dim, float* out) {
+  const F8 share = broadcast(total.max == -__builtin_inff() ? 0.0f : 1.0f / total.sum);
+  for (int64_t d = 0; d < dim; d += 8) store(out + d, mul(load(sums + d), share));
+}
+
+constexpr int64_t kNever = INT64_MAX;
+
+constexpr AttentionBlock kTable{
+    .unpack_from = {kNever, 5, 7, 4},
+    .scores = {scores<LoadF32>, scores<LoadF16>, scores<LoadBF16>, scores<LoadQ8_0>},
+    .softmax = softmax,
+    .values = {values<LoadF32>, values<LoadF16>, values<LoadBF16>, values<LoadQ8_0>},
+    .unpack = {unpack<LoadF32>, unpack<LoadF16>, unpack<LoadBF16>, unpack<LoadQ8_0>},
+    .round_queries = round_queries,
+    .merge = merge,
+    .finish = finish,
+};
 
 }  // namespace
 }  // namespace fathom

@@ -19,6 +19,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 const AttentionBlock& attention_block(Isa isa) {
 #if defined(__aarch64__)
+  if (isa == Isa::kI8mm) return kAttentionBlockI8mm;
   if (isa != Isa::kScalar) return kAttentionBlockDotprod;
 #elif defined(__x86_64__)
   if (isa != Isa::kScalar) return kAttentionBlockAvx2;
@@ -27,10 +28,12 @@ const AttentionBlock& attention_block(Isa isa) {
   return kAttentionBlockScalar;
 }
 
+constexpr int kHalf = 1;
+
 int cache_type(DType dtype) {
   switch (dtype) {
     case DType::kF16:
-      return 1;
+      return kHalf;
     case DType::kBF16:
       return 2;
     case DType::kQ8_0:
@@ -88,7 +91,7 @@ struct Workspace {
 class AttentionCall {
  public:
   AttentionCall(CpuBackend dev, const Tensor& q, const KvView& kv, AttentionParams params,
-                const AttentionPlan& plan, Tensor& out)
+                const AttentionPlan& plan, float* rounded, Tensor& out)
       : block_(attention_block(dev.isa)),
         kv_(kv),
         keys_(kv.k),
@@ -96,12 +99,19 @@ class AttentionCall {
         params_(params),
         plan_(plan),
         q_(q.data<float>()),
+        queries_(rounded ? rounded : q_),
+        rounded_(rounded),
         out_(out.data<float>()),
         heads_(q.dim(1)),
         dim_(q.dim(2)),
         kv_heads_(kv.k.dim(1)),
         group_(heads_ / kv_heads_) {}
 
+  // Rounds queries where f16 keys ask for it: before run_block. run_tile does it for itself.
+  void round_queries(int64_t row, int64_t head, int64_t heads) const {
+    const int64_t at = (row * heads_ + head) * dim_;
+    if (rounded_) block_.round_queries(q_ + at, heads * dim_, rounded_ + at);
+  }
   // A tile and a KV head through all its blocks.
   void run_tile(const QueryTile& tile, int64_t kv_head, Workspace& work) const;
   // One block of a tile; its partial results are left in `partials`, `partial_sums` (block, row, head).
@@ -119,12 +129,12 @@ class AttentionCall {
     int key_type, value_type;
     ScoreRule rule;
   };
+  void unpack(int64_t begin, int64_t end, float* to, BlockRows* rows, int* type) const;
   Block open_block(const QueryTile& tile, int64_t block, int64_t kv_head, Workspace& work) const;
   template <class Sink>
   void attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work, Sink&& sink) const;
   void weigh_values(const Block& block, const int64_t* begin, const int64_t* end, int64_t n,
                     Workspace& work) const;
-  void finish(const QueryRow& row, int64_t head, Partial total, const float* sums) const;
 
   int64_t vectors(const QueryTile& tile) const { return (tile.last - tile.first) * group_; }
 
@@ -134,6 +144,8 @@ class AttentionCall {
   AttentionParams params_;
   const AttentionPlan& plan_;
   const float* q_;
+  const float* queries_;  // q_, or rounded_
+  float* rounded_;        // null: f16 keys only
   float* out_;
   int64_t heads_, dim_, kv_heads_, group_;
 };
@@ -149,25 +161,29 @@ AttentionCall::Block AttentionCall::open_block(const QueryTile& tile, int64_t bl
             values_.rows(kv_head, slots),
             keys_.type,
             values_.type,
-            {params_.scale, params_.soft_cap, nullptr}};
+            {params_.scale, params_.soft_cap, nullptr, values_.type == kHalf}};
   if (kv_.bias.defined()) {
     std::copy_n(kv_.bias.data<float>() + list, count, work.bias);
     out.rule.bias = work.bias;
   }
-  if (vectors(tile) <= kMostQueries) return out;
+  const bool unpack_keys = vectors(tile) >= block_.unpack_from[keys_.type];
+  const bool unpack_values = vectors(tile) >= block_.unpack_from[values_.type];
+  if (!unpack_keys && !unpack_values) return out;
   int64_t begin = kKeyBlock, end = 0;  // keys that some row sees
   for (int32_t i = tile.first; i < tile.last; ++i) {
     const QueryRow& row = plan_.rows[static_cast<size_t>(i)];
     begin = std::min(begin, std::max<int64_t>(0, row.begin - first));
     end = std::max(end, std::min<int64_t>(count, row.end - first));
   }
-  const int64_t step = dim_ * static_cast<int64_t>(sizeof(float));
-  block_.unpack[keys_.type](out.keys, dim_, begin, end, work.keys);
-  block_.unpack[values_.type](out.values, dim_, begin, end, work.values);
-  out.keys = {reinterpret_cast<const uint8_t*>(work.keys), step, kInOrder.at};
-  out.values = {reinterpret_cast<const uint8_t*>(work.values), step, kInOrder.at};
-  out.key_type = out.value_type = 0;
+  if (unpack_keys) unpack(begin, end, work.keys, &out.keys, &out.key_type);
+  if (unpack_values) unpack(begin, end, work.values, &out.values, &out.value_type);
   return out;
+}
+
+void AttentionCall::unpack(int64_t begin, int64_t end, float* to, BlockRows* rows, int* type) const {
+  block_.unpack[*type](*rows, dim_, begin, end, to);
+  *rows = {reinterpret_cast<const uint8_t*>(to), dim_ * static_cast<int64_t>(sizeof(float)), kInOrder.at};
+  *type = 0;
 }
 
 // Σ p v for each of n query vectors over its own range of keys: together where the ranges overlap, alone at
@@ -194,61 +210,63 @@ void AttentionCall::weigh_values(const Block& block, const int64_t* begin, const
   }
 }
 
-// All query vectors of a tile (row by row, the heads of the group within) against one block: sink(vector,
-// partial, sums).
+// All query vectors of a tile (row by row, the heads of the group within) against one block:
+// sink(first vector, how many, their partials, their sums).
 template <class Sink>
 void AttentionCall::attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work,
                            Sink&& sink) const {
   const int64_t count = vectors(tile);
   const int64_t at_once =
       group_ % 4 == 0 ? 4 : 3;  // what the register tiles like; a group of 4 or 3 stays together
-  for (int64_t first = 0; first < count;) {
-    const int64_t left = count - first, n = left == 4 ? 4 : std::min(at_once, left);
+  int64_t member = 0;
+  const QueryRow* row = &plan_.rows[static_cast<size_t>(tile.first)];
+  for (int64_t first = 0, n = 0; first < count; first += n) {
+    n = count - first == 4 ? 4 : std::min(at_once, count - first);
     const float* query[kMostQueries];
     int64_t begin[kMostQueries], end[kMostQueries], low = kKeyBlock, high = 0;
     for (int64_t i = 0; i < n; ++i) {
-      const QueryRow& row = plan_.rows[static_cast<size_t>(tile.first + (first + i) / group_)];
-      query[i] = q_ + (row.row * heads_ + kv_head * group_ + (first + i) % group_) * dim_;
-      begin[i] = std::clamp<int64_t>(row.begin - block.first, 0, kKeyBlock);
-      end[i] = std::clamp<int64_t>(row.end - block.first, begin[i], kKeyBlock);
-      if (begin[i] == end[i]) continue;
-      low = std::min(low, begin[i]);
-      high = std::max(high, end[i]);
+      query[i] = queries_ + (row->row * heads_ + kv_head * group_ + member) * dim_;
+      begin[i] = std::clamp<int64_t>(row->begin - block.first, 0, kKeyBlock);
+      end[i] = std::clamp<int64_t>(row->end - block.first, begin[i], kKeyBlock);
+      if (begin[i] < end[i]) low = std::min(low, begin[i]);
+      if (begin[i] < end[i]) high = std::max(high, end[i]);
+      if (++member == group_) member = 0, ++row;
+    }
+    if (low >= high) {
+      sink(first, n, nullptr, nullptr);
+      continue;
     }
     Partial partial[kMostQueries];
-    if (low < high) block_.scores[block.key_type](query, n, dim_, block.keys, low, high, work.scores);
+    block_.scores[block.key_type](query, n, dim_, block.keys, low, high, work.scores);
     for (int64_t i = 0; i < n; ++i) {
       partial[i] = begin[i] < end[i]
                        ? block_.softmax(work.scores + i * kKeyBlock, begin[i], end[i], block.rule)
                        : Partial{kNothing, 0.0f};
-      if (partial[i].max == kNothing) begin[i] = end[i] = kKeyBlock;
     }
-    if (low < high) weigh_values(block, begin, end, n, work);
-    for (int64_t i = 0; i < n; ++i) sink(first + i, partial[i], work.sums + i * dim_);
-    first += n;
+    weigh_values(block, begin, end, n, work);
+    sink(first, n, partial, work.sums);
   }
-}
-
-void AttentionCall::finish(const QueryRow& row, int64_t head, Partial total, const float* sums) const {
-  float* out = out_ + (row.row * heads_ + head) * dim_;
-  const float inverse = total.max == kNothing ? 0.0f : 1.0f / total.sum;
-  for (int64_t d = 0; d < dim_; ++d) out[d] = sums[d] * inverse;
 }
 
 void AttentionCall::run_tile(const QueryTile& tile, int64_t kv_head, Workspace& work) const {
   const int64_t count = vectors(tile);
+  for (int32_t i = tile.first; i < tile.last; ++i) {
+    round_queries(plan_.rows[static_cast<size_t>(i)].row, kv_head * group_, group_);
+  }
   std::fill_n(work.totals, count, Partial{kNothing, 0.0f});
   std::fill_n(work.total_sums, count * dim_, 0.0f);
   for (int64_t b = tile.block_begin; b < tile.block_end; ++b) {
     const Block block = open_block(tile, b, kv_head, work);
-    attend(tile, block, kv_head, work, [&](int64_t vector, Partial partial, const float* sums) {
-      if (partial.max == kNothing) return;
-      block_.merge(work.totals + vector, work.total_sums + vector * dim_, partial, sums, dim_);
-    });
+    attend(tile, block, kv_head, work,
+           [&](int64_t first, int64_t n, const Partial* partial, const float* sums) {
+             if (partial)
+               block_.merge(work.totals + first, work.total_sums + first * dim_, partial, sums, n, dim_);
+           });
   }
   for (int64_t i = 0; i < count; ++i) {
     const QueryRow& row = plan_.rows[static_cast<size_t>(tile.first + i / group_)];
-    finish(row, kv_head * group_ + i % group_, work.totals[i], work.total_sums + i * dim_);
+    const int64_t head = kv_head * group_ + i % group_;
+    block_.finish(work.totals[i], work.total_sums + i * dim_, dim_, out_ + (row.row * heads_ + head) * dim_);
   }
 }
 
@@ -256,11 +274,15 @@ void AttentionCall::run_block(const QueryTile& tile, int64_t b, int64_t kv_head,
                               Partial* partials, float* partial_sums) const {
   const int64_t rows = tile.last - tile.first, base = tile.partials + (b - tile.block_begin) * rows;
   const Block block = open_block(tile, b, kv_head, work);
-  attend(tile, block, kv_head, work, [&](int64_t vector, Partial partial, const float* sums) {
-    const int64_t at = (base + vector / group_) * heads_ + kv_head * group_ + vector % group_;
-    partials[at] = partial;
-    if (partial.max != kNothing) std::copy_n(sums, dim_, partial_sums + at * dim_);
-  });
+  attend(tile, block, kv_head, work,
+         [&](int64_t first, int64_t n, const Partial* partial, const float* sums) {
+           for (int64_t i = 0; i < n; ++i) {
+             const int64_t vector = first + i;
+             const int64_t at = (base + vector / group_) * heads_ + kv_head * group_ + vector % group_;
+             partials[at] = partial ? partial[i] : Partial{kNothing, 0.0f};
+             if (partials[at].max != kNothing) std::copy_n(sums + i * dim_, dim_, partial_sums + at * dim_);
+           }
+         });
 }
 
 void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
@@ -270,10 +292,11 @@ void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const
   std::fill_n(work.sums, dim_, 0.0f);
   for (int64_t b = 0; b < tile.block_end - tile.block_begin; ++b) {
     const int64_t at = (tile.partials + b * rows + row - tile.first) * heads_ + head;
-    if (partials[at].max == kNothing) continue;
-    block_.merge(&total, work.sums, partials[at], partial_sums + at * dim_, dim_);
+    if (partials[at].max != kNothing)
+      block_.merge(&total, work.sums, partials + at, partial_sums + at * dim_, 1, dim_);
   }
-  finish(plan_.rows[static_cast<size_t>(row)], head, total, work.sums);
+  const int64_t out = (plan_.rows[static_cast<size_t>(row)].row * heads_ + head) * dim_;
+  block_.finish(total, work.sums, dim_, out_ + out);
 }
 
 // Tiles × KV heads shared out: each to the thread with the least to do so far, the last tiles (of a causal
@@ -329,7 +352,8 @@ void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvVie
   const AttentionPlan plan =
       plan_attention(ctx, kv, kept, positions, sequence, params.window,
                      {.most_tile_rows = std::min<int64_t>(64, 256 / group), .parts = 8 * team});
-  const AttentionCall call(dev, q, kv, params, plan, out);
+  float* rounded = kv.k.dtype() == DType::kF16 ? scratch<float>(ctx, kept.count * heads * dim) : nullptr;
+  const AttentionCall call(dev, q, kv, params, plan, rounded, out);
   dev.counters.add(
       {.madds = static_cast<uint64_t>(plan.pairs * heads * dim * 2), .cache_bytes = plan.cache_bytes});
 
@@ -347,6 +371,7 @@ void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvVie
   Partial* partials = split ? scratch<Partial>(ctx, plan.partials * heads) : nullptr;
   float* partial_sums = split ? scratch<float>(ctx, plan.partials * heads * dim) : nullptr;
 
+  for (int64_t row = 0; split && row < kept.count; ++row) call.round_queries(row, 0, heads);
   const auto work = [&](int thread) {
     Workspace space(memory + thread * floats, dim, vectors);
     if (split) {

@@ -2,6 +2,7 @@
 // leaves a partial result (maximum, sum, weighted values) that is merged in block order. Many warps: a warp
 // takes all its blocks. Few (decoding at a long context): a warp per block, and a second kernel merges. The
 // merged operations are the same ones in the same order, so both ways give the same bits.
+// The counters get nothing from here: how many keys a query sees is known on the device alone.
 #include "ops/attention.h"
 #include "ops/row_set_cuda.cuh"
 #include "ops/warp.cuh"

@@ -122,10 +122,25 @@ inline F8 power_of_two(const F8& rounded) {
   return each_lane(
       [&](int i) { return bits_to_float((float_to_bits(rounded.lane[i]) << 23) + 0x3F800000u); });
 }
+// x · 2ⁿ for the n that rounding left in the low bits, by adding to the exponent: the result must be a normal
+// number.
+inline F8 scale_by_power(const F8& x, const F8& rounded) {
+  return each_lane([&](int i) {
+    return bits_to_float(float_to_bits(x.lane[i]) + (float_to_bits(rounded.lane[i]) << 23));
+  });
+}
+inline F8 round_to_half(const F8& a) {
+  return each_lane([&](int i) { return half_to_float(float_to_half(a.lane[i])); });
+}
 inline F8 load_half(const void* p) {
   uint16_t half[8];
   __builtin_memcpy(half, p, sizeof half);
   return each_lane([&](int i) { return half_to_float(half[i]); });
+}
+inline F8 broadcast_half(const void* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, sizeof half);
+  return broadcast(half_to_float(half));
 }
 inline void store_half(void* p, const F8& a) {
   uint16_t half[8];
@@ -210,9 +225,23 @@ inline float32x4_t power_of_two(float32x4_t rounded) {
 inline F8 power_of_two(F8 rounded) {
   return {power_of_two(rounded.lo), power_of_two(rounded.hi)};
 }
+inline float32x4_t scale_by_power(float32x4_t x, float32x4_t rounded) {
+  const int32x4_t shifted = vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23);
+  return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), shifted));
+}
+inline F8 scale_by_power(F8 x, F8 rounded) {
+  return {scale_by_power(x.lo, rounded.lo), scale_by_power(x.hi, rounded.hi)};
+}
+inline F8 round_to_half(F8 a) {
+  return {vcvt_f32_f16(vcvt_f16_f32(a.lo)), vcvt_f32_f16(vcvt_f16_f32(a.hi))};
+}
 inline F8 load_half(const void* p) {
   const float16x8_t half = vreinterpretq_f16_u8(vld1q_u8(static_cast<const uint8_t*>(p)));
   return {vcvt_f32_f16(vget_low_f16(half)), vcvt_high_f32_f16(half)};
+}
+inline F8 broadcast_half(const void* p) {
+  const float32x4_t four = vcvt_f32_f16(vreinterpret_f16_u16(vld1_dup_u16(static_cast<const uint16_t*>(p))));
+  return {four, four};
 }
 inline void store_half(void* p, F8 a) {
   const float16x8_t half = vcvt_high_f16_f32(vcvt_f16_f32(a.lo), a.hi);
@@ -287,8 +316,20 @@ inline F8 power_of_two(F8 rounded) {
   const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded.v), 23);
   return {_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3F800000)))};
 }
+inline F8 scale_by_power(F8 x, F8 rounded) {
+  const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded.v), 23);
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), shifted))};
+}
+inline F8 round_to_half(F8 a) {
+  return {_mm256_cvtph_ps(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT))};
+}
 inline F8 load_half(const void* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+inline F8 broadcast_half(const void* p) {
+  uint16_t half;
+  __builtin_memcpy(&half, p, sizeof half);
+  return broadcast(_cvtsh_ss(half));
 }
 inline void store_half(void* p, F8 a) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));

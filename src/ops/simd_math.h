@@ -28,6 +28,21 @@ inline F8 exp(F8 x) {
   return select_less(x, lowest, broadcast(0.0f), mul(p, power_of_two(rounded)));
 }
 
+// 2ʸ for y ≤ 0, exactly 1 at 0, to 2e-7 of the result, and 0 below −125 (−infinity too): the weights of a
+// softmax.
+inline F8 exp2_below_zero(F8 y) {
+  const F8 magic = broadcast(12582912.0f);
+  const F8 rounded = add(y, magic);
+  const F8 r = sub(y, sub(rounded, magic));  // |r| ≤ ½
+  F8 p = broadcast(0.00132647273f);
+  p = fma(p, r, broadcast(0.00967151299f));
+  p = fma(p, r, broadcast(0.0555073358f));
+  p = fma(p, r, broadcast(0.240222424f));
+  p = fma(p, r, broadcast(0.693147004f));
+  p = fma(p, r, broadcast(1.0f));
+  return select_less(y, broadcast(-125.0f), broadcast(0.0f), scale_by_power(p, rounded));
+}
+
 inline F8 tanh(F8 x) {
   const F8 size = absolute(x);
   // Small: x + x³ Q(x²), a minimax polynomial on |x| ≤ 0.625; 1 − 2 / (e²ˣ + 1) would lose the low bits

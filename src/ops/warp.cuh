@@ -20,20 +20,22 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-// Lane i returns the sum over the warp of values[i]: the bits of warp_sum(values[i]), in 31 shuffles for
-// all 32. At each step a lane keeps the half of the sums whose index shares its bit and hands over the other
-// half.
-__device__ inline float warp_sums(float (&values)[kWarp]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+// A lane keeps the sums whose index shares its bit `kStep` and hands the others over.
+template <int kStep>
+__device__ inline void halve_sums(float (&values)[kWarp]) {
+  const bool upper = (threadIdx.x & kStep) != 0;
 #pragma unroll
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const bool upper = (lane & step) != 0;
-#pragma unroll
-    for (int i = 0; i < step; ++i) {
-      const float keep = upper ? values[i + step] : values[i], give = upper ? values[i] : values[i + step];
-      values[i] = keep + __shfl_xor_sync(kAllLanes, give, step);
-    }
+  for (int i = 0; i < kStep; ++i) {
+    const float keep = upper ? values[i + kStep] : values[i], give = upper ? values[i] : values[i + kStep];
+    values[i] = keep + __shfl_xor_sync(kAllLanes, give, kStep);
   }
+  if constexpr (kStep > 1) halve_sums<kStep / 2>(values);
+}
+
+// Lane i returns the sum over the warp of values[i]: the bits of warp_sum(values[i]), in 31 shuffles for
+// all 32.
+__device__ inline float warp_sums(float (&values)[kWarp]) {
+  halve_sums<kWarp / 2>(values);
   return values[0];
 }
 

@@ -46,10 +46,10 @@ inline constexpr int kRowRecord =
 inline constexpr int kTileRecordColumn = 48;  // bytes of a column's 32 elements in an unpacked tile, likewise
 inline constexpr int kMaxTileColumns = 32;
 
-// Weight rows in place, `stride` bytes apart; each is an output column. A product with one row reads four
-// (bf16's: eight) of them together, `step` rows apart: j, j + step, j + 2 step, ... for every j < step. Four
-// long streams are read from memory at twice the rate of four neighbouring rows, which end before a hardware
-// prefetcher has understood them.
+// Weight rows in place, `stride` bytes apart; each is an output column. A product with few rows reads some of
+// them (its kernel's number of streams) together, `step` rows apart: j, j + step, j + 2 step, ... for every j
+// < step. Four long streams are read from memory at twice the rate of four neighbouring rows, which end
+// before a hardware prefetcher has understood them.
 struct Weights {
   const uint8_t* data;
   int64_t stride;
@@ -59,6 +59,7 @@ struct Weights {
 
 // Block formats, one row: quantise it, multiply with the weights in place.
 struct RowKernels {
+  int streams[kIntFormats];  // weight rows read together: see Weights
   void (*quantize_row)(const float* x, int64_t k, const QuantRow& out);
   void (*dot_row[kIntFormats])(const QuantRow& x, int64_t k, const Weights& weights, float* out);
 };
@@ -72,6 +73,12 @@ struct TileKernels {
   void (*unpack[kIntFormats])(const Weights& weights, int64_t k, uint8_t* tile);
   void (*multiply[kIntFormats])(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows,
                                 int64_t columns, float* out, int64_t stride);
+};
+
+// Block formats, up to eight rows packed by pack_rows: weights in place, in four streams.
+struct FewRowsKernels {
+  void (*dot_rows[kIntFormats])(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
+                                float* out, int64_t stride);
 };
 
 // f32 activations. multiply: x (rows, k) with f32 weights, any number of rows and columns. dot_row: one row
@@ -96,6 +103,7 @@ struct Bf16Kernels {
 
 extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
+extern const FewRowsKernels kI8mmFewRows;
 extern const FloatKernels kScalarFloat, kDotprodFloat, kAvx2Float;
 extern const Bf16Kernels kI8mmBf16;
 
@@ -103,6 +111,7 @@ extern const Bf16Kernels kI8mmBf16;
 struct MatmulKernels {
   const RowKernels* row;
   const TileKernels* tile;
+  const FewRowsKernels* few;  // null: few rows go as many do
   const FloatKernels* real;
   const Bf16Kernels* bf16;  // null: bf16 goes as f16 does
 };

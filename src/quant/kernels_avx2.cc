@@ -199,7 +199,9 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
       for (int r = 0; r < kTileRows; ++r) acc[r] = _mm256_fmadd_ps(min, _mm256_set1_ps(sums[r]), acc[r]);
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r) {
+    if (r >= rows) break;
     float values[8];
     _mm256_storeu_ps(values, acc[r]);
     for (int64_t c = 0; c < columns; ++c) out[r * stride + c] = values[c];
@@ -209,6 +211,7 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 }  // namespace
 
 const RowKernels kAvx2Row = {
+    .streams = {4, 4, 4, 4, 4, 4, 4, 4},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,
                 dot_row<Q5_K>, dot_row<Q6_K>},

@@ -95,7 +95,9 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
       }
     }
   }
-  for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileRows; ++r) {
+    if (r >= rows) break;
     float values[kTileColumns];
     _mm512_storeu_ps(values, acc[r][0]);
     _mm512_storeu_ps(values + 16, acc[r][1]);

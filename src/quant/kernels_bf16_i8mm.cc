@@ -53,15 +53,19 @@ inline bfloat16x8_t zip_high(bfloat16x8_t a, bfloat16x8_t b) {
 
 constexpr int kColumns = 8;
 
-// 2 * kPairs rows by eight columns; lanes of acc: row 0 column 0, row 0 column 1, row 1 column 0, row 1
-// column 1.
+inline bfloat16x8_t load_packed(const uint8_t* bytes) {
+  return vreinterpretq_bf16_u8(vld1q_u8(bytes));
+}
+
+// 2 * kPairs rows by eight columns, `step` apart; lanes of acc: row 0 column 0, row 0 column 1, row 1 column
+// 0, row 1 column 1. group_bytes: from a group of packed rows to the next.
 template <int kPairs>
-inline void multiply_block(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
-                           int64_t column, int64_t step, float* out, int64_t stride) {
+inline void multiply_block(const uint8_t* packed, int64_t group_bytes, int64_t rows, int64_t k,
+                           const Weights& weights, int64_t column, float* out, int64_t stride) {
   const uint8_t* ws[kColumns];
   for (int c = 0; c < kColumns; ++c) {
-    const int64_t wanted = column + c * step < weights.columns ? column + c * step : weights.columns - 1;
-    ws[c] = weights.data + wanted * weights.stride;
+    const int64_t wanted = column + c * weights.step;
+    ws[c] = weights.data + (wanted < weights.columns ? wanted : weights.columns - 1) * weights.stride;
   }
   float32x4_t acc[kPairs][kColumns / 2];
   for (auto& row : acc) {
@@ -69,23 +73,30 @@ inline void multiply_block(const uint8_t* packed, int64_t rows, int64_t k, const
   }
   for (int64_t i = 0; i < k; i += 8) {
     bfloat16x8_t x[kPairs][2];
+#pragma GCC unroll 4
     for (int p = 0; p < kPairs; ++p) {
-      x[p][0] = vreinterpretq_bf16_u8(vld1q_u8(packed + 8 * i + 32 * p));
-      x[p][1] = vreinterpretq_bf16_u8(vld1q_u8(packed + 8 * i + 32 * p + 16));
+      const uint8_t* record = packed + p / 2 * group_bytes + 8 * i + 32 * (p % 2);
+      x[p][0] = load_packed(record);
+      x[p][1] = load_packed(record + 16);
     }
+#pragma GCC unroll 4
     for (int c = 0; c < kColumns / 2; ++c) {
       const bfloat16x8_t a = load_eight(ws[2 * c] + 2 * i, k - i),
                          b = load_eight(ws[2 * c + 1] + 2 * i, k - i);
       const bfloat16x8_t first = zip_low(a, b), second = zip_high(a, b);
-      for (int p = 0; p < kPairs; ++p)
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p) {
         acc[p][c] = vbfmmlaq_f32(vbfmmlaq_f32(acc[p][c], x[p][0], first), x[p][1], second);
+      }
     }
   }
-  for (int r = 0; r < 2 * kPairs && r < rows; ++r) {
+#pragma GCC unroll 8
+  for (int r = 0; r < 2 * kPairs; ++r) {
+    if (r >= rows) break;
     float values[kColumns / 2][4];
     for (int c = 0; c < kColumns / 2; ++c) vst1q_f32(values[c], acc[r / 2][c]);
-    for (int c = 0; c < kColumns && column + c * step < weights.columns; ++c) {
-      out[r * stride + column + c * step] = values[c / 2][2 * (r % 2) + c % 2];
+    for (int c = 0; c < kColumns && column + c * weights.step < weights.columns; ++c) {
+      out[r * stride + column + c * weights.step] = values[c / 2][2 * (r % 2) + c % 2];
     }
   }
 }
@@ -94,12 +105,19 @@ void multiply(const uint8_t* packed, int64_t rows, int64_t k, const Weights& wei
               int64_t stride) {
   const int64_t group_bytes = (k + 7) / 8 * 8 * kTileRows * 2;
   for (int64_t c = 0; c < weights.step; ++c) {
-    for (int64_t r = 0; r < rows; r += kTileRows) {
+    for (int64_t r = 0; r < rows;) {
+      const int64_t left = rows - r;
       const uint8_t* group = packed + r / kTileRows * group_bytes;
-      if (rows - r <= 2) {
-        multiply_block<1>(group, rows - r, k, weights, c, weights.step, out + r * stride, stride);
+      float* to = out + r * stride;
+      if (left > 4) {
+        multiply_block<4>(group, group_bytes, left, k, weights, c, to, stride);
+        r += 8;
       } else {
-        multiply_block<2>(group, rows - r, k, weights, c, weights.step, out + r * stride, stride);
+        if (left > 2)
+          multiply_block<2>(group, group_bytes, left, k, weights, c, to, stride);
+        else
+          multiply_block<1>(group, group_bytes, left, k, weights, c, to, stride);
+        r += 4;
       }
     }
   }

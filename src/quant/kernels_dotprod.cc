@@ -88,24 +88,37 @@ inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, c
   return acc;
 }
 
+// How many times four rows are read together. Twice where arithmetic is what limits: while one four waits for
+// its sums, the other one works.
+template <class F>
+constexpr int kFours = F::kBytes <= 24 ? 2 : 1;
+
 template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
   for (int64_t c = 0; c < weights.step; ++c) {
-    Four blocks = four_rows(weights.data, weights.stride, weights.columns, c, weights.step);
-    float32x4_t acc = vdupq_n_f32(0.0f);
-    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
-      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-      F::scales(blocks.row, scale, min);
-#pragma GCC unroll 8
-      for (int sub = 0; sub < F::kSubs; ++sub) {
-        acc = add_sub_block<F>(acc, blocks, sub, x, b + sub, scale + sub * F::kGroups, min + sub);
-      }
-      for (const uint8_t*& row : blocks.row) row += F::kBytes;
+    Four blocks[kFours<F>];
+    float32x4_t acc[kFours<F>];
+    for (int f = 0; f < kFours<F>; ++f) {
+      blocks[f] =
+          four_rows(weights.data, weights.stride, weights.columns, c + 4 * f * weights.step, weights.step);
+      acc[f] = vdupq_n_f32(0.0f);
     }
-    float values[4];
-    vst1q_f32(values, acc);
-    for (int64_t i = 0; i < 4 && c + i * weights.step < weights.columns; ++i)
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      for (int f = 0; f < kFours<F>; ++f) {
+        float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
+        F::scales(blocks[f].row, scale, min);
+#pragma GCC unroll 8
+        for (int sub = 0; sub < F::kSubs; ++sub) {
+          acc[f] = add_sub_block<F>(acc[f], blocks[f], sub, x, b + sub, scale + sub * F::kGroups, min + sub);
+        }
+        for (const uint8_t*& row : blocks[f].row) row += F::kBytes;
+      }
+    }
+    float values[4 * kFours<F>];
+    for (int f = 0; f < kFours<F>; ++f) vst1q_f32(values + 4 * f, acc[f]);
+    for (int64_t i = 0; i < 4 * kFours<F> && c + i * weights.step < weights.columns; ++i) {
       out[c + i * weights.step] = values[i];
+    }
   }
 }
 
@@ -211,7 +224,9 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
         for (int r = 0; r < 4; ++r) acc[r] = vfmaq_n_f32(acc[r], vld1q_f32(floats + 8), x_scale[8 + 2 * r]);
       }
     }
-    for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kTileRows; ++r) {
+      if (r >= rows) break;
       float values[4];
       vst1q_f32(values, acc[r]);
       for (int64_t c = 4 * quad; c < columns && c < 4 * quad + 4; ++c)
@@ -223,6 +238,8 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 }  // namespace
 
 const RowKernels kDotprodRow = {
+    .streams = {4 * kFours<Q8_0>, 4 * kFours<Q4_0>, 4 * kFours<Q4_1>, 4 * kFours<Q5_0>, 4 * kFours<Q5_1>,
+                4 * kFours<Q4_K>, 4 * kFours<Q5_K>, 4 * kFours<Q6_K>},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,
                 dot_row<Q5_K>, dot_row<Q6_K>},

@@ -24,13 +24,18 @@ struct LoadBf16 {
   }
 };
 
-// The last n < 8 elements, and zeros after them.
-template <class Load>
-inline __m256 load_last(const uint8_t* p, int64_t n) {
-  uint8_t padded[8 * Load::kBytes] = {};
-  __builtin_memcpy(padded, p, static_cast<size_t>(n * Load::kBytes));
-  return Load::at(padded);
-}
+// The last n < 8 elements of some rows, and zeros after them. Copied before the sums are in registers: a call
+// to memcpy would put them into memory.
+template <int kRows, int kBytes>
+struct Tails {
+  uint8_t bytes[kRows][8 * kBytes];
+  Tails(const uint8_t* const* rows, int64_t begin, int64_t n) {
+    if (n == 0) return;  // nobody will look
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < 8 * kBytes; ++i) bytes[r][i] = i < n * kBytes ? rows[r][begin * kBytes + i] : 0;
+    }
+  }
+};
 
 // (s0 + s1) + (s2 + s3) with s the sum of the halves.
 inline float sum_of(__m256 p) {
@@ -50,29 +55,35 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
     const int64_t wanted = column + c * step < weights.columns ? column + c * step : weights.columns - 1;
     ws[c] = weights.data + wanted * weights.stride;
   }
-  __m256 sums[kRows][kColumns];
+  const int64_t whole = k / 8 * 8;
+  const Tails<kRows, 4> x_tails(xs, whole, k - whole);
+  const Tails<kColumns, Load::kBytes> w_tails(ws, whole, k - whole);
+  __m256 sums[kRows][kColumns], w[kColumns];
   for (auto& row : sums) {
     for (__m256& p : row) p = _mm256_setzero_ps();
   }
-  int64_t i = 0;
-  for (; i + 8 <= k; i += 8) {
-    __m256 w[kColumns];
+  for (int64_t i = 0; i < whole; i += 8) {
     for (int c = 0; c < kColumns; ++c) w[c] = Load::at(ws[c] + Load::kBytes * i);
     for (int r = 0; r < kRows; ++r) {
       const __m256 xv = LoadF32::at(xs[r] + 4 * i);
       for (int c = 0; c < kColumns; ++c) sums[r][c] = _mm256_fmadd_ps(w[c], xv, sums[r][c]);
     }
   }
-  if (i < k) {
-    for (int c = 0; c < kColumns; ++c) {
-      const __m256 w = load_last<Load>(ws[c] + Load::kBytes * i, k - i);
-      for (int r = 0; r < kRows; ++r)
-        sums[r][c] = _mm256_fmadd_ps(w, load_last<LoadF32>(xs[r] + 4 * i, k - i), sums[r][c]);
+  if (whole < k) {
+    for (int c = 0; c < kColumns; ++c) w[c] = Load::at(w_tails.bytes[c]);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 xv = LoadF32::at(x_tails.bytes[r]);
+      for (int c = 0; c < kColumns; ++c) sums[r][c] = _mm256_fmadd_ps(w[c], xv, sums[r][c]);
     }
   }
-  for (int r = 0; r < kRows && r < rows; ++r) {
-    for (int c = 0; c < kColumns && column + c * step < weights.columns; ++c)
-      out[r * out_stride + column + c * step] = sum_of(sums[r][c]);
+  // Whole loops with a condition inside: they unroll, and the sums stay in registers.
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+      const float sum = sum_of(sums[r][c]);
+      if (r < rows && column + c * step < weights.columns) out[r * out_stride + column + c * step] = sum;
+    }
   }
 }
 
@@ -105,7 +116,8 @@ void widen(const uint8_t* in, int64_t n, float* out) {
   for (; i + 8 <= n; i += 8) _mm256_storeu_ps(out + i, Load::at(in + Load::kBytes * i));
   if (i == n) return;
   float last[8];
-  _mm256_storeu_ps(last, load_last<Load>(in + Load::kBytes * i, n - i));
+  const Tails<1, Load::kBytes> tail(&in, i, n - i);
+  _mm256_storeu_ps(last, Load::at(tail.bytes[0]));
   for (int j = 0; i < n; ++i, ++j) out[i] = last[j];
 }
 

@@ -32,26 +32,31 @@ struct LoadBf16 {
   }
 };
 
-// The last n < 8 elements, and zeros after them.
-template <class Load>
-inline F32x8 load_last(const uint8_t* p, int64_t n) {
-  uint8_t padded[8 * Load::kBytes] = {};
-  __builtin_memcpy(padded, p, static_cast<size_t>(n * Load::kBytes));
-  return Load::at(padded);
-}
+// The last n < 8 elements of some rows, and zeros after them. Copied before the sums are in registers: a call
+// to memcpy would put them into memory.
+template <int kRows, int kBytes>
+struct Tails {
+  uint8_t bytes[kRows][8 * kBytes];
+  Tails(const uint8_t* const* rows, int64_t begin, int64_t n) {
+    if (n == 0) return;  // nobody will look
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < 8 * kBytes; ++i) bytes[r][i] = i < n * kBytes ? rows[r][begin * kBytes + i] : 0;
+    }
+  }
+};
 
+// The partial sums of kRows x kColumns outputs: 0-3 in low, 4-7 in high.
 template <int kRows, int kColumns>
 struct Sums {
-  F32x8 p[kRows][kColumns];
+  float32x4_t low[kRows][kColumns], high[kRows][kColumns];
 };
 
 template <int kRows, int kColumns>
-inline void add_eight(Sums<kRows, kColumns>& sums, const F32x8* x, const F32x8* w) {
-  for (int r = 0; r < kRows; ++r) {
-    for (int c = 0; c < kColumns; ++c) {
-      F32x8& p = sums.p[r][c];
-      p = {vfmaq_f32(p.low, w[c].low, x[r].low), vfmaq_f32(p.high, w[c].high, x[r].high)};
-    }
+inline void add_eight(Sums<kRows, kColumns>& sums, int r, const F32x8& x, const F32x8* w) {
+#pragma GCC unroll 4
+  for (int c = 0; c < kColumns; ++c) {
+    sums.low[r][c] = vfmaq_f32(sums.low[r][c], w[c].low, x.low);
+    sums.high[r][c] = vfmaq_f32(sums.high[r][c], w[c].high, x.high);
   }
 }
 
@@ -66,27 +71,37 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
     const int64_t wanted = column + c * step < weights.columns ? column + c * step : weights.columns - 1;
     ws[c] = weights.data + wanted * weights.stride;
   }
+  const int64_t whole = k / 8 * 8;
+  const Tails<kRows, 4> x_tails(xs, whole, k - whole);
+  const Tails<kColumns, Load::kBytes> w_tails(ws, whole, k - whole);
   Sums<kRows, kColumns> sums;
-  for (auto& row : sums.p) {
-    for (F32x8& p : row) p = {vdupq_n_f32(0.0f), vdupq_n_f32(0.0f)};
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) sums.low[r][c] = sums.high[r][c] = vdupq_n_f32(0.0f);
   }
-  F32x8 xv[kRows], wv[kColumns];
-  int64_t i = 0;
-  for (; i + 8 <= k; i += 8) {
-    for (int r = 0; r < kRows; ++r) xv[r] = LoadF32::at(xs[r] + 4 * i);
-    for (int c = 0; c < kColumns; ++c) wv[c] = Load::at(ws[c] + Load::kBytes * i);
-    add_eight(sums, xv, wv);
+  F32x8 w[kColumns];
+  for (int64_t i = 0; i < whole; i += 8) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) w[c] = Load::at(ws[c] + Load::kBytes * i);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) add_eight(sums, r, LoadF32::at(xs[r] + 4 * i), w);
   }
-  if (i < k) {
-    for (int r = 0; r < kRows; ++r) xv[r] = load_last<LoadF32>(xs[r] + 4 * i, k - i);
-    for (int c = 0; c < kColumns; ++c) wv[c] = load_last<Load>(ws[c] + Load::kBytes * i, k - i);
-    add_eight(sums, xv, wv);
+  if (whole < k) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) w[c] = Load::at(w_tails.bytes[c]);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) add_eight(sums, r, LoadF32::at(x_tails.bytes[r]), w);
   }
-  for (int r = 0; r < kRows && r < rows; ++r) {
-    for (int c = 0; c < kColumns && column + c * step < weights.columns; ++c) {
-      const float32x4_t halves = vaddq_f32(sums.p[r][c].low, sums.p[r][c].high);
+  // Whole loops with conditions inside: they unroll, and the sums stay in registers.
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) {
+      const float32x4_t halves = vaddq_f32(sums.low[r][c], sums.high[r][c]);
       const float32x4_t pairs = vpaddq_f32(halves, halves);
-      out[r * out_stride + column + c * step] = vgetq_lane_f32(pairs, 0) + vgetq_lane_f32(pairs, 1);
+      const float sum = vgetq_lane_f32(pairs, 0) + vgetq_lane_f32(pairs, 1);
+      if (r < rows && column + c * step < weights.columns) out[r * out_stride + column + c * step] = sum;
     }
   }
 }
@@ -106,8 +121,8 @@ void multiply(const float* x, int64_t x_stride, int64_t rows, int64_t k, const W
         dot_block<LoadF32, 2, 4>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
       }
     } else {
-      for (int64_t c = 0; c < weights.columns; c += 3) {
-        dot_block<LoadF32, 4, 3>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
+      for (int64_t c = 0; c < weights.columns; c += 2) {
+        dot_block<LoadF32, 4, 2>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
       }
     }
   }
@@ -128,7 +143,8 @@ void widen(const uint8_t* in, int64_t n, float* out) {
     vst1q_f32(out + i + 4, v.high);
   }
   if (i == n) return;
-  const F32x8 v = load_last<Load>(in + Load::kBytes * i, n - i);
+  const Tails<1, Load::kBytes> tail(&in, i, n - i);
+  const F32x8 v = Load::at(tail.bytes[0]);
   float last[8];
   vst1q_f32(last, v.low);
   vst1q_f32(last + 4, v.high);

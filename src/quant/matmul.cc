@@ -200,9 +200,12 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
   const auto* packed = static_cast<const uint8_t*>(prepared);
   IntFormat format;
   if (int_format(dtype, &format) && x.count == 1) {
-    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k, in_streams(weights, 4),
-                                 out);
+    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k,
+                                 in_streams(weights, kernels.row->streams[format]), out);
   } else if (int_format(dtype, &format)) {
+    if (kernels.few && x.count <= 8) {
+      return kernels.few->dot_rows[format](packed, x.count, x.k, in_streams(weights, 4), out, out_stride);
+    }
     const auto run = x.count <= kFewRows ? multiply_streams : multiply_tiles;
     run(*kernels.tile, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
   } else if (dtype == DType::kBF16 && kernels.bf16) {

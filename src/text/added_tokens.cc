@@ -43,16 +43,22 @@ size_t skip_spaces(std::string_view text, size_t at) {
 
 void AddedTokens::add(AddedToken token) {
   constexpr size_t kLongest = 4096;  // a text is searched in steps of the longest token at most
-  require(token.id >= 0, "tokenizer: added token '{}' has the id {}", printable(token.content), token.id);
+  if (token.id < 0) {
+    fail("tokenizer: added token '{}' has the id {}", printable(token.content), token.id);
+  }
   require(!token.content.empty(), "tokenizer: added token {} has no text", token.id);
   require(token.content.size() <= kLongest, "tokenizer: added token {} has {} bytes, more than {}", token.id,
           token.content.size(), kLongest);
   const auto [by_content, new_content] = by_content_.try_emplace(token.content, token.id);
-  require(by_content->second == token.id, "tokenizer: added token '{}' has two ids, {} and {}",
-          printable(token.content), by_content->second, token.id);
+  if (!(by_content->second == token.id)) {
+    fail("tokenizer: added token '{}' has two ids, {} and {}", printable(token.content), by_content->second,
+         token.id);
+  }
   const auto [by_id, new_id] = by_id_.try_emplace(token.id, token);
-  require(by_id->second.content == token.content, "tokenizer: two added tokens have the id {}: '{}' and '{}'", token.id,
-          printable(by_id->second.content), printable(token.content));
+  if (!(by_id->second.content == token.content)) {
+    fail("tokenizer: two added tokens have the id {}: '{}' and '{}'", token.id,
+         printable(by_id->second.content), printable(token.content));
+  }
 }
 
 void AddedTokens::prepare(const Normalizer& normalizer) {
@@ -61,7 +67,8 @@ void AddedTokens::prepare(const Normalizer& normalizer) {
   }
 }
 
-void AddedTokens::split(std::string_view text, bool normalized, bool parse_special, std::vector<Segment>& out) const {
+void AddedTokens::split(std::string_view text, bool normalized, bool parse_special,
+                        std::vector<Segment>& out) const {
   const ByteTrie& trie = tries_[normalized];
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {

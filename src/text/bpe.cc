@@ -88,7 +88,8 @@ void BpeBase::encode_word(std::string_view word, ModelScratch& scratch, std::vec
   const int32_t id = vocabulary_.find(word, hash);
   if (id >= 0) {
     const bool newlines = whole_newlines_ && word.find_first_not_of('\n') == std::string_view::npos;
-    if (ignore_merges_ || newlines || whole_[id].load(std::memory_order_relaxed) == 1) return out.push_back(id);
+    if (ignore_merges_ || newlines || whole_[id].load(std::memory_order_relaxed) == 1)
+      return out.push_back(id);
   }
   const bool remembered = word.size() <= PieceCache::kLongestPiece;
   if (remembered && scratch.cache.find(word, hash, out)) return;
@@ -146,7 +147,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
   }
 }
 
-void BpeModel::split(std::string_view piece, std::vector<BpeSymbol>& symbols) const {
+void BpeModel::split(std::string_view piece, ModelScratch& scratch) const {
+  auto& symbols = scratch.symbols;
   symbols.clear();
   if (options_.byte_level) {
     for (uint32_t i = 0; i < piece.size(); ++i) {
@@ -169,7 +171,7 @@ void BpeModel::split(std::string_view piece, std::vector<BpeSymbol>& symbols) co
       symbols.push_back(here);
       continue;
     }
-    const int stand_in = stand_in_byte(c.value);
+    const int stand_in = scratch.stand_ins ? stand_in_byte(c.value) : -1;
     bool all_bytes = options_.byte_fallback;
     for (uint32_t i = 0; i < c.size && stand_in < 0; ++i) {
       all_bytes = all_bytes && byte_ids_[static_cast<uint8_t>(piece[here.begin + i])] >= 0;
@@ -194,7 +196,7 @@ void BpeModel::split(std::string_view piece, std::vector<BpeSymbol>& symbols) co
 
 void BpeModel::merge(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const {
   auto& symbols = scratch.symbols;
-  split(piece, symbols);
+  split(piece, scratch);
   merge_symbols(symbols, scratch, [this](const BpeSymbol& left, const BpeSymbol& right) {
     return merges_.find(left.id, right.id);
   });
@@ -220,35 +222,37 @@ int32_t RankedBpeModel::usable(std::string_view text) const {
   return id >= 0 && options_.ranks[id] != BpeMerge::kNone ? id : -1;
 }
 
-void RankedBpeModel::split(std::string_view piece, std::vector<BpeSymbol>& symbols) const {
+void RankedBpeModel::split(std::string_view piece, ModelScratch& scratch) const {
+  auto& symbols = scratch.symbols;
   symbols.clear();
   for (size_t at = 0; at < piece.size();) {
     const Utf8Char c = options_.byte_level ? Utf8Char{0, 1, true} : decode_utf8(piece, at);
     const BpeSymbol here{usable(piece.substr(at, c.size)), static_cast<uint32_t>(at), c.size};
     at += c.size;
-    const int stand_in = options_.byte_level ? -1 : stand_in_byte(c.value);
+    const int stand_in = scratch.stand_ins && !options_.byte_level ? stand_in_byte(c.value) : -1;
     if (here.id >= 0 || !options_.fallback_first) {
       symbols.push_back(here);
     } else if (stand_in >= 0) {
       symbols.push_back({-2 - stand_in, here.begin, c.size});
     } else {
-      for (uint32_t i = here.begin; i < at; ++i) symbols.push_back({-2 - static_cast<uint8_t>(piece[i]), i, 1});
+      for (uint32_t i = here.begin; i < at; ++i)
+        symbols.push_back({-2 - static_cast<uint8_t>(piece[i]), i, 1});
     }
   }
 }
 
 void RankedBpeModel::give_out(const BpeSymbol& symbol, std::string_view piece, const Halves& halves,
-                              std::vector<int32_t>& out) const {
+                              bool stand_ins, std::vector<int32_t>& out) const {
   if (symbol.id >= 0) {
     const auto found = split_again_[symbol.id] ? halves.find(symbol.id) : halves.end();
     if (found == halves.end()) return out.push_back(symbol.id);
     // The halves' places may be another occurrence's, but their texts are this one's.
-    give_out(found->second.first, piece, halves, out);
-    return give_out(found->second.second, piece, halves, out);
+    give_out(found->second.first, piece, halves, stand_ins, out);
+    return give_out(found->second.second, piece, halves, stand_ins, out);
   }
   if (symbol.id <= -2) return out.push_back(options_.byte_ids[-2 - symbol.id]);
-  const std::string_view text = piece.substr(symbol.begin, symbol.size);
-  const std::string bytes = without_stand_ins(text);
+  std::string bytes(piece.substr(symbol.begin, symbol.size));
+  if (stand_ins) bytes = without_stand_ins(bytes);
   bool all = true;
   for (const char byte : bytes) all = all && options_.byte_ids[static_cast<uint8_t>(byte)] >= 0;
   if (all) {
@@ -258,9 +262,10 @@ void RankedBpeModel::give_out(const BpeSymbol& symbol, std::string_view piece, c
   }
 }
 
-void RankedBpeModel::merge_between(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const {
+void RankedBpeModel::merge_between(std::string_view piece, ModelScratch& scratch,
+                                   std::vector<int32_t>& out) const {
   auto& symbols = scratch.symbols;
-  split(piece, symbols);
+  split(piece, scratch);
   Halves halves;
   const auto find = [&](const BpeSymbol& left, const BpeSymbol& right) -> BpeMerge {
     if (left.id <= -2 || right.id <= -2) return {};
@@ -270,7 +275,7 @@ void RankedBpeModel::merge_between(std::string_view piece, ModelScratch& scratch
     return {options_.ranks[id], id};
   };
   merge_symbols(symbols, scratch, find);
-  for (const BpeSymbol& symbol : symbols) give_out(symbol, piece, halves, out);
+  for (const BpeSymbol& symbol : symbols) give_out(symbol, piece, halves, scratch.stand_ins, out);
 }
 
 void RankedBpeModel::merge(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const {

@@ -14,7 +14,8 @@
 
 namespace fathom {
 
-// What both share: a word that is one token is found by one look-up, other words are remembered within a text.
+// What both share: a word that is one token is found by one look-up, other words are remembered within a
+// text.
 class BpeBase : public TokenModel {
  public:
   void encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const override;
@@ -22,8 +23,8 @@ class BpeBase : public TokenModel {
  protected:
   BpeBase(Vocabulary vocabulary, bool byte_level, bool ignore_merges, bool whole_newlines);
 
-  // Where '▁' never follows another character inside a token, no token spans the place before a '▁': the words
-  // between can be merged one by one, with the same result.
+  // Where '▁' never follows another character inside a token, no token spans the place before a '▁': the
+  // words between can be merged one by one, with the same result.
   void allow_word_splits(std::string_view mark);
   void never_whole(int32_t id) { whole_[id].store(2, std::memory_order_relaxed); }
 
@@ -36,7 +37,7 @@ class BpeBase : public TokenModel {
 
   const bool ignore_merges_;   // a word that is a token is that token, whatever merging would make of it
   const bool whole_newlines_;  // the same, for words of nothing but line feeds (GGUF "gemma4")
-  std::string word_mark_;     // "": no splits
+  std::string word_mark_;      // "": no splits
   // By id: 0 not known yet, 1 the token's text encodes to the token alone, 2 it does not.
   std::unique_ptr<std::atomic<uint8_t>[]> whole_;
 };
@@ -70,7 +71,7 @@ class BpeModel : public BpeBase {
 
  private:
   void merge(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const override;
-  void split(std::string_view piece, std::vector<BpeSymbol>& symbols) const;
+  void split(std::string_view piece, ModelScratch& scratch) const;
 
   const MergeTable merges_;
   const BpeOptions options_;
@@ -81,11 +82,12 @@ struct RankedBpeOptions {
   bool byte_level = false;      // as above (tiktoken)
   bool fallback_first = false;  // llama2.c: unknown characters become byte tokens before merging, not after
   bool ignore_merges = false;
-  int32_t unk = -1;                       // unknown characters in a row are one of it, where a byte has no token
-  std::array<int32_t, 256> byte_ids{};    // -1: no token for the byte
-  std::vector<uint32_t> ranks;            // by id, low joins first; BpeMerge::kNone: not found in text
-  std::vector<int32_t> split_again;       // ids that may be passed through but not given out (SentencePiece "unused")
-  std::vector<int32_t> whole_only;        // ids found before merging and never joined (user-defined)
+  int32_t unk = -1;  // unknown characters in a row are one of it, where a byte has no token
+  std::array<int32_t, 256> byte_ids{};  // -1: no token for the byte
+  std::vector<uint32_t> ranks;          // by id, low joins first; BpeMerge::kNone: not found in text
+  std::vector<int32_t>
+      split_again;  // ids that may be passed through but not given out (SentencePiece "unused")
+  std::vector<int32_t> whole_only;  // ids found before merging and never joined (user-defined)
 };
 
 class RankedBpeModel : public BpeBase {
@@ -93,11 +95,13 @@ class RankedBpeModel : public BpeBase {
   RankedBpeModel(Vocabulary vocabulary, RankedBpeOptions options);
 
  private:
-  using Halves = std::unordered_map<int32_t, std::pair<BpeSymbol, BpeSymbol>>;  // what a token was joined from
+  using Halves =
+      std::unordered_map<int32_t, std::pair<BpeSymbol, BpeSymbol>>;  // what a token was joined from
   void merge(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const override;
   void merge_between(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const;
-  void split(std::string_view piece, std::vector<BpeSymbol>& symbols) const;
-  void give_out(const BpeSymbol& symbol, std::string_view piece, const Halves& halves, std::vector<int32_t>& out) const;
+  void split(std::string_view piece, ModelScratch& scratch) const;
+  void give_out(const BpeSymbol& symbol, std::string_view piece, const Halves& halves, bool stand_ins,
+                std::vector<int32_t>& out) const;
   int32_t usable(std::string_view text) const;
 
   const RankedBpeOptions options_;

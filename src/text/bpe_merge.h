@@ -1,4 +1,5 @@
-// Byte-pair merging: of all neighbours that may join, join those of the lowest rank, the leftmost first, until none may.
+// Byte-pair merging: of all neighbours that may join, join those of the lowest rank, the leftmost first,
+// until none may.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +41,8 @@ void merge_short(std::vector<BpeSymbol>& symbols, Find find) {
   symbols.resize(count);
 }
 
-// n log n: a heap of candidates over a linked list. A candidate is stale when its neighbours joined others meanwhile.
+// n log n: a heap of candidates over a linked list. A candidate is stale when its neighbours joined others
+// meanwhile.
 template <class Find>
 void merge_long(std::vector<BpeSymbol>& symbols, ModelScratch& scratch, Find find) {
   const auto count = static_cast<int32_t>(symbols.size());
@@ -64,7 +66,8 @@ void merge_long(std::vector<BpeSymbol>& symbols, ModelScratch& scratch, Find fin
     if (left < 0 || right < 0) return;
     const BpeMerge merge = find(symbols[left], symbols[right]);
     if (merge.rank == BpeMerge::kNone) return;
-    heap.push_back({merge.rank, static_cast<uint32_t>(left), symbols[left].size + symbols[right].size, merge.id});
+    heap.push_back(
+        {merge.rank, static_cast<uint32_t>(left), symbols[left].size + symbols[right].size, merge.id});
     std::push_heap(heap.begin(), heap.end(), later);
   };
   while (!heap.empty()) {

@@ -29,9 +29,13 @@ const ByteTable& table() {
 
 }  // namespace
 
-char32_t byte_level_char(uint8_t byte) { return table().chars[byte]; }
+char32_t byte_level_char(uint8_t byte) {
+  return table().chars[byte];
+}
 
-int byte_level_byte(char32_t value) { return value < 0x180 ? table().bytes[value] : -1; }
+int byte_level_byte(char32_t value) {
+  return value < 0x180 ? table().bytes[value] : -1;
+}
 
 std::string to_byte_level(std::string_view bytes) {
   std::string out;

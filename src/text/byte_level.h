@@ -1,5 +1,5 @@
-// GPT-2's spelling of bytes: each of the 256 bytes is one printable character (a space is 'Ġ'). Vocabularies are kept
-// as the bytes themselves; this spelling is only for reading and showing them.
+// GPT-2's spelling of bytes: each of the 256 bytes is one printable character (a space is 'Ġ'). Vocabularies
+// are kept as the bytes themselves; this spelling is only for reading and showing them.
 #pragma once
 
 #include <cstdint>

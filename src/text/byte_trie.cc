@@ -5,8 +5,12 @@
 namespace fathom {
 namespace {
 
-uint64_t slot_key(uint32_t node, uint8_t byte) { return (static_cast<uint64_t>(node) << 8 | byte) + 1; }
-size_t slot_hash(uint64_t key) { return (key * 0x9E3779B97F4A7C15ull) >> 32; }
+uint64_t slot_key(uint32_t node, uint8_t byte) {
+  return (static_cast<uint64_t>(node) << 8 | byte) + 1;
+}
+size_t slot_hash(uint64_t key) {
+  return (key * 0x9E3779B97F4A7C15ull) >> 32;
+}
 
 }  // namespace
 

@@ -37,9 +37,9 @@ class ByteTrie {
   uint32_t child(uint32_t node, uint8_t byte) const;
   void grow();
 
-  uint32_t first_[256] = {};          // the root's children
-  std::vector<int32_t> values_{-1};   // by node; -1: no key ends here
-  std::vector<Slot> slots_;           // the other nodes' children, open addressing
+  uint32_t first_[256] = {};         // the root's children
+  std::vector<int32_t> values_{-1};  // by node; -1: no key ends here
+  std::vector<Slot> slots_;          // the other nodes' children, open addressing
   size_t used_ = 0;
 };
 

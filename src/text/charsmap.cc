@@ -10,11 +10,20 @@
 namespace fathom {
 namespace {
 
-// A unit of the double array: bit 8 says a value hangs below; bits 0-7 (and 31) are the label; the rest is an offset.
-bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
-uint32_t label(uint32_t unit) { return unit & (1u << 31 | 0xFF); }
-uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & 1u << 9) >> 6); }
-uint32_t value(uint32_t unit) { return unit & ~(1u << 31); }
+// A unit of the double array: bit 8 says a value hangs below; bits 0-7 (and 31) are the label; the rest is an
+// offset.
+bool has_leaf(uint32_t unit) {
+  return (unit >> 8 & 1) != 0;
+}
+uint32_t label(uint32_t unit) {
+  return unit & (1u << 31 | 0xFF);
+}
+uint32_t offset(uint32_t unit) {
+  return (unit >> 10) << ((unit & 1u << 9) >> 6);
+}
+uint32_t value(uint32_t unit) {
+  return unit & ~(1u << 31);
+}
 
 }  // namespace
 
@@ -43,7 +52,8 @@ size_t Charsmap::longest(std::string_view text, size_t at, std::string_view* rep
     const uint32_t unit = trie_[node];
     node ^= offset(unit);
     if (!has_leaf(unit)) continue;
-    require(node < trie_.size() && value(trie_[node]) < replacements_.size(), "charsmap: an entry points outside");
+    require(node < trie_.size() && value(trie_[node]) < replacements_.size(),
+            "charsmap: an entry points outside");
     best = i + 1 - at;
     *replacement = replacements_.c_str() + value(trie_[node]);
   }
@@ -51,7 +61,8 @@ size_t Charsmap::longest(std::string_view text, size_t at, std::string_view* rep
 }
 
 bool Charsmap::whole(std::string_view text, std::string_view* replacement) const {
-  // The reference takes the first (shortest) entry that the text begins with, and replaces all of the text by it.
+  // The reference takes the first (shortest) entry that the text begins with, and replaces all of the text by
+  // it.
   for (size_t size = 1; size <= text.size(); ++size) {
     std::string_view found;
     if (longest(text.substr(0, size), 0, &found) != size) continue;

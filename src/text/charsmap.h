@@ -10,8 +10,8 @@ namespace fathom {
 
 class Charsmap {
  public:
-  // `blob`: uint32 size of the trie, the trie, the replacements each ended by a zero byte. "" maps nothing. Throws
-  // UserError when the sizes do not fit.
+  // `blob`: uint32 size of the trie, the trie, the replacements each ended by a zero byte. "" maps nothing.
+  // Throws UserError when the sizes do not fit.
   explicit Charsmap(std::string_view blob);
 
   bool empty() const { return trie_.empty(); }

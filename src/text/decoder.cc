@@ -6,12 +6,18 @@
 
 namespace fathom {
 
-void Decoder::add_byte_level() { steps_.push_back({Kind::kByteLevel, "", ""}); }
+void Decoder::add_byte_level() {
+  steps_.push_back({Kind::kByteLevel, "", ""});
+}
 void Decoder::add_replace(std::string what, std::string with) {
   steps_.push_back({Kind::kReplace, std::move(what), std::move(with)});
 }
-void Decoder::add_byte_fallback() { steps_.push_back({Kind::kByteFallback, "", ""}); }
-void Decoder::add_fuse() { steps_.push_back({Kind::kFuse, "", ""}); }
+void Decoder::add_byte_fallback() {
+  steps_.push_back({Kind::kByteFallback, "", ""});
+}
+void Decoder::add_fuse() {
+  steps_.push_back({Kind::kFuse, "", ""});
+}
 void Decoder::add_strip(std::string content, size_t start, size_t stop) {
   steps_.push_back({Kind::kStrip, std::move(content), "", start, stop});
 }
@@ -21,7 +27,9 @@ void Decoder::add_metaspace(std::string replacement, bool strip_first) {
 void Decoder::add_sentencepiece(bool strip_first, bool all_leading) {
   steps_.push_back({Kind::kSentencePiece, "\u2581", " ", 0, 0, strip_first, all_leading});
 }
-void Decoder::add_join_with_spaces() { steps_.push_back({Kind::kJoinWithSpaces, "", ""}); }
+void Decoder::add_join_with_spaces() {
+  steps_.push_back({Kind::kJoinWithSpaces, "", ""});
+}
 
 void Decoder::apply_to_token(const Step& step, std::string& token, bool first) {
   switch (step.kind) {
@@ -37,8 +45,10 @@ void Decoder::apply_to_token(const Step& step, std::string& token, bool first) {
       if (const int byte = byte_of_token(token); byte >= 0) token.assign(1, static_cast<char>(byte));
       break;
     case Kind::kStrip: {
-      for (size_t i = 0; i < step.start && token.starts_with(step.what); ++i) token.erase(0, step.what.size());
-      for (size_t i = 0; i < step.stop && token.ends_with(step.what); ++i) token.resize(token.size() - step.what.size());
+      for (size_t i = 0; i < step.start && token.starts_with(step.what); ++i)
+        token.erase(0, step.what.size());
+      for (size_t i = 0; i < step.stop && token.ends_with(step.what); ++i)
+        token.resize(token.size() - step.what.size());
       break;
     }
     case Kind::kMetaspace:

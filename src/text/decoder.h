@@ -1,4 +1,5 @@
-// Tokens to text: a list of steps, as the file lists them. Bytes come out as they are, whole characters or not.
+// Tokens to text: a list of steps, as the file lists them. Bytes come out as they are, whole characters or
+// not.
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ class Decoder {
   void add_fuse();
   void add_strip(std::string content, size_t start, size_t stop);
   void add_metaspace(std::string replacement, bool strip_first);
-  // SentencePiece: '▁' to a space; the first (or with `all_leading`, each before any text) loses its leading one.
+  // SentencePiece: '▁' to a space; the first (or with `all_leading`, each before any text) loses its leading
+  // one.
   void add_sentencepiece(bool strip_first, bool all_leading);
   // Where there is no decoder tokens are joined with a space between them.
   void add_join_with_spaces();
@@ -27,7 +29,16 @@ class Decoder {
   std::string piece(std::string token) const;
 
  private:
-  enum class Kind { kByteLevel, kReplace, kByteFallback, kFuse, kStrip, kMetaspace, kSentencePiece, kJoinWithSpaces };
+  enum class Kind {
+    kByteLevel,
+    kReplace,
+    kByteFallback,
+    kFuse,
+    kStrip,
+    kMetaspace,
+    kSentencePiece,
+    kJoinWithSpaces
+  };
   struct Step {
     Kind kind;
     std::string what, with;

@@ -17,7 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-bool is_added(TokenKind kind) { return kind == TokenKind::kControl || kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown; }
+bool is_added(TokenKind kind) {
+  return kind == TokenKind::kControl || kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown;
+}
 
 Json added_tokens(const VocabTable& table) {
   Json out = Json::array();
@@ -34,8 +36,8 @@ Json added_tokens(const VocabTable& table) {
   return out;
 }
 
-// SentencePiece merges the neighbours whose joined piece has the best score: every way to split a piece into two others, the best
-// piece first, ties by the parts' own places.
+// SentencePiece merges the neighbours whose joined piece has the best score: every way to split a piece into
+// two others, the best piece first, ties by the parts' own places.
 Json merges_by_score(const VocabTable& table) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t i = 0; i < table.tokens.size(); ++i) ids.emplace(table.tokens[i], i);
@@ -45,7 +47,8 @@ Json merges_by_score(const VocabTable& table) {
     const std::string_view token = table.tokens[i];
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
-      if (left != ids.end() && right != ids.end()) merges.emplace_back(-table.scores[i], left->second, right->second);
+      if (left != ids.end() && right != ids.end())
+        merges.emplace_back(-table.scores[i], left->second, right->second);
     }
   }
   std::sort(merges.begin(), merges.end());
@@ -57,9 +60,11 @@ Json merges_by_score(const VocabTable& table) {
 Json byte_level_pre_tokenizer(const VocabTable& table) {
   Json parts = Json::array();
   for (const std::string& cut : gguf_pre_cuts(table.pre)) {
-    parts.push_back({{"type", "Split"}, {"pattern", {{"Regex", cut}}}, {"behavior", "Isolated"}, {"invert", false}});
+    parts.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", cut}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  parts.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}});
+  parts.push_back(
+      {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}});
   return {{"type", "Sequence"}, {"pretokenizers", parts}};
 }
 
@@ -90,12 +95,14 @@ Json normalizer_of(const VocabTable& table) {
 }
 
 Json decoder_of(const VocabTable& table) {
-  if (table.byte_level) return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  if (table.byte_level)
+    return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
   Json parts = Json::array();
   parts.push_back({{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}});
   parts.push_back({{"type", "ByteFallback"}});
   parts.push_back({{"type", "Fuse"}});
-  if (table.adds_space_prefix) parts.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  if (table.adds_space_prefix)
+    parts.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   return {{"type", "Sequence"}, {"decoders", parts}};
 }
 
@@ -109,7 +116,8 @@ Json model_of(const VocabTable& table) {
   }
   return {{"type", "BPE"},
           {"dropout", nullptr},
-          {"unk_token", table.unknown >= 0 ? Json(table.tokens[static_cast<size_t>(table.unknown)]) : Json(nullptr)},
+          {"unk_token",
+           table.unknown >= 0 ? Json(table.tokens[static_cast<size_t>(table.unknown)]) : Json(nullptr)},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
           {"fuse_unk", !table.byte_level},
@@ -124,18 +132,33 @@ Json tokenizer_config(const VocabTable& table) {
             {"add_bos_token", table.adds_bos},
             {"add_eos_token", table.adds_eos},
             {"clean_up_tokenization_spaces", false}};
+  if (table.unknown >= 0) json["unk_token"] = table.tokens[static_cast<size_t>(table.unknown)];
   if (table.bos >= 0) json["bos_token"] = table.tokens[static_cast<size_t>(table.bos)];
   if (table.eos >= 0) json["eos_token"] = table.tokens[static_cast<size_t>(table.eos)];
   if (!table.chat_template.empty()) json["chat_template"] = table.chat_template;
   return json;
 }
 
+void copy_as(const fs::path& source, const fs::path& target) {
+  std::error_code error;
+  fs::copy_file(source, target, error);
+  if (error) fail("cannot copy {} to {}: {}", source.string(), target.string(), error.message());
+}
+
 void copy_files(const fs::path& source, const fs::path& target) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
-                           "merges.txt", "added_tokens.json", "chat_template.jinja", "generation_config.json"}) {
-    std::error_code error;
-    if (fs::exists(source / name)) fs::copy_file(source / name, target / name, error);
-    if (error) fail("cannot copy {} to {}: {}", (source / name).string(), target.string(), error.message());
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json", "vocab.json",
+        "merges.txt", "added_tokens.json", "chat_template.jinja", "chat_template.json"}) {
+    if (fs::exists(source / name)) copy_as(source / name, target / name);
+  }
+}
+
+// JSON is UTF-8; a vocabulary may hold tokens that are not.
+std::string text_of(const Json& json, int indent, const std::string& source) {
+  try {
+    return json.dump(indent) + "\n";
+  } catch (const Json::exception&) {
+    fail("{}: a token is not UTF-8, and tokenizer.json can hold no other", source);
   }
 }
 
@@ -149,8 +172,12 @@ std::vector<GgufKeyValue> vocab_to_gguf(const std::string& source, int64_t vocab
     if (!table.byte_level) table.scores.push_back(0);
   }
   std::vector<GgufKeyValue> out;
-  const auto text = [&](const char* key, const std::string& value) { out.push_back({key, {GgufType::kString, value}}); };
-  const auto flag = [&](const char* key, bool value) { out.push_back({key, {GgufType::kBool, int64_t{value}}}); };
+  const auto text = [&](const char* key, const std::string& value) {
+    out.push_back({key, {GgufType::kString, value}});
+  };
+  const auto flag = [&](const char* key, bool value) {
+    out.push_back({key, {GgufType::kBool, int64_t{value}}});
+  };
   const auto id = [&](const char* key, int32_t value) {
     if (value >= 0) out.push_back({key, {GgufType::kU32, int64_t{value}}});
   };
@@ -177,7 +204,16 @@ std::vector<GgufKeyValue> vocab_to_gguf(const std::string& source, int64_t vocab
 }
 
 void vocab_to_hf(const std::string& source, int64_t vocab, const std::string& target) {
-  if (fs::is_directory(source)) return copy_files(source, target);
+  const fs::path path(source), folder(target);
+  if (fs::is_directory(path)) return copy_files(path, folder);
+  if (path.extension() == ".json") {  // with what stands beside it
+    copy_as(path, folder / "tokenizer.json");
+    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+      if (fs::exists(path.parent_path() / name)) copy_as(path.parent_path() / name, folder / name);
+    }
+    return;
+  }
+  if (path.extension() == ".model") copy_as(path, folder / "tokenizer.model");
   const VocabTable table = read_vocab_table(source, vocab);
   const Json json{{"version", "1.0"},
                   {"truncation", nullptr},
@@ -188,8 +224,8 @@ void vocab_to_hf(const std::string& source, int64_t vocab, const std::string& ta
                   {"post_processor", post_processor(table)},
                   {"decoder", decoder_of(table)},
                   {"model", model_of(table)}};
-  write_file_atomically(target + "/tokenizer.json", json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  write_file_atomically(target + "/tokenizer_config.json", tokenizer_config(table).dump(2) + "\n");
+  write_file_atomically(target + "/tokenizer.json", text_of(json, 1, source));
+  write_file_atomically(target + "/tokenizer_config.json", text_of(tokenizer_config(table), 2, source));
 }
 
 }  // namespace fathom

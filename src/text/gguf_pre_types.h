@@ -11,8 +11,9 @@ namespace fathom {
 
 struct GgufPreType {
   bool ignore_merges = false;
-  bool add_bos = false;      // where the file does not say
-  bool raw_text = false;     // tokens are text with '▁' for spaces and "<0x0A>" for bytes, not GPT-2's spelling of bytes
+  bool add_bos = false;  // where the file does not say
+  bool raw_text =
+      false;  // tokens are text with '▁' for spaces and "<0x0A>" for bytes, not GPT-2's spelling of bytes
   bool whole_newlines = false;
 };
 

@@ -33,7 +33,8 @@ const std::vector<T>* list_of(const GgufFile& file, const char* key) {
 GgufTokens read_tokens(const GgufFile& file) {
   GgufTokens tokens;
   const auto* texts = list_of<std::string>(file, "tokenizer.ggml.tokens");
-  require(texts != nullptr && !texts->empty(), "{}: gguf: there is no vocabulary (tokenizer.ggml.tokens)", file.path());
+  require(texts != nullptr && !texts->empty(), "{}: gguf: there is no vocabulary (tokenizer.ggml.tokens)",
+          file.path());
   require(texts->size() < INT32_MAX / 2, "{}: gguf: a vocabulary of {} tokens", file.path(), texts->size());
   tokens.texts = *texts;
   for (size_t i = 0; i < tokens.texts.size(); ++i) {
@@ -41,11 +42,13 @@ GgufTokens read_tokens(const GgufFile& file) {
   }
   tokens.types.assign(texts->size(), kNormal);
   if (const auto* types = list_of<int64_t>(file, "tokenizer.ggml.token_type")) {
-    require(types->size() == texts->size(), "{}: gguf: {} token types for {} tokens", file.path(), types->size(), texts->size());
+    require(types->size() == texts->size(), "{}: gguf: {} token types for {} tokens", file.path(),
+            types->size(), texts->size());
     tokens.types = *types;
   }
   if (const auto* scores = list_of<double>(file, "tokenizer.ggml.scores")) {
-    require(scores->size() == texts->size(), "{}: gguf: {} scores for {} tokens", file.path(), scores->size(), texts->size());
+    require(scores->size() == texts->size(), "{}: gguf: {} scores for {} tokens", file.path(), scores->size(),
+            texts->size());
     for (const double score : *scores) tokens.scores.push_back(static_cast<float>(score));
   }
   return tokens;
@@ -54,12 +57,13 @@ GgufTokens read_tokens(const GgufFile& file) {
 int32_t token_id(const GgufFile& file, const char* key, int64_t fallback, size_t count) {
   const int64_t id = file.integer(key, fallback);
   if (id == -1 || (file.find(key) == nullptr && id >= static_cast<int64_t>(count))) return -1;
-  require(id >= 0 && id < static_cast<int64_t>(count), "{}: gguf: '{}' is {}, but there are {} tokens", file.path(), key, id,
-          count);
+  require(id >= 0 && id < static_cast<int64_t>(count), "{}: gguf: '{}' is {}, but there are {} tokens",
+          file.path(), key, id, count);
   return static_cast<int32_t>(id);
 }
 
-// Phi-3's special tokens take the spaces after them. GGUF has no field for that; the model's name is what there is.
+// Phi-3's special tokens take the spaces after them. GGUF has no field for that; the model's name is what
+// there is.
 bool strips_after_special(const GgufFile& file) {
   std::string name = file.string("general.name", "");
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -99,7 +103,8 @@ Vocabulary build_vocabulary(const GgufFile& file, const GgufTokens& tokens, Toke
       parts.unspelt[id] = tokens.texts[i];
     }
   }
-  require(vocabulary.distinct() == vocabulary.count(), "{}: gguf: a token is in the vocabulary twice", file.path());
+  require(vocabulary.distinct() == vocabulary.count(), "{}: gguf: a token is in the vocabulary twice",
+          file.path());
   return vocabulary;
 }
 
@@ -110,8 +115,9 @@ std::vector<std::pair<std::string, std::string>> read_merges(const GgufFile& fil
   merges.reserve(list->size());
   for (const std::string& merge : *list) {
     const size_t space = merge.find(' ', 1);
-    require(space != std::string::npos, "{}: gguf: the merge '{}' is not two tokens with a space between", file.path(),
-            printable(merge));
+    if (!(space != std::string::npos)) {
+      fail("{}: gguf: the merge '{}' is not two tokens with a space between", file.path(), printable(merge));
+    }
     merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
   }
   return merges;
@@ -144,7 +150,8 @@ void build_bpe(const GgufFile& file, const GgufTokens& tokens, std::string_view 
 }
 
 void build_spm(const GgufFile& file, const GgufTokens& tokens, TokenizerParts& parts) {
-  require(!tokens.scores.empty(), "{}: gguf: a 'llama' vocabulary must have scores (tokenizer.ggml.scores)", file.path());
+  require(!tokens.scores.empty(), "{}: gguf: a 'llama' vocabulary must have scores (tokenizer.ggml.scores)",
+          file.path());
   const size_t count = tokens.texts.size();
   Vocabulary vocabulary = build_vocabulary(file, tokens, parts);
   RankedBpeOptions options;
@@ -172,9 +179,10 @@ void build_spm(const GgufFile& file, const GgufTokens& tokens, TokenizerParts& p
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
   const std::string model = file.string("tokenizer.ggml.model", "");
   require(!model.empty(), "{}: gguf: there is no vocabulary (tokenizer.ggml.model)", file.path());
-  require(model == "gpt2" || model == "llama" || model == "gemma4",
-          "{}: gguf: the tokenizer '{}' (tokenizer.ggml.model) is not supported, only gpt2, llama and gemma4 are", file.path(),
-          printable(model));
+  require(
+      model == "gpt2" || model == "llama" || model == "gemma4",
+      "{}: gguf: the tokenizer '{}' (tokenizer.ggml.model) is not supported, only gpt2, llama and gemma4 are",
+      file.path(), printable(model));
   const GgufTokens tokens = read_tokens(file);
   TokenizerParts parts;
   if (model == "llama") {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "text/base64.h"
 #include "text/unicode.h"
 
 namespace fathom {
@@ -42,11 +43,14 @@ const json& sequence(const json& part, const char* name) {
   return *list;
 }
 
-bool is_bert_punctuation(char32_t value) { return is_punctuation(value); }
+bool is_bert_punctuation(char32_t value) {
+  return is_punctuation(value);
+}
 
 PreTokenizer::Prepend read_prepend(const json& part) {
   if (json_field(part, "prepend_scheme") == nullptr) {
-    return json_bool(part, "add_prefix_space", true) ? PreTokenizer::Prepend::kAlways : PreTokenizer::Prepend::kNever;
+    return json_bool(part, "add_prefix_space", true) ? PreTokenizer::Prepend::kAlways
+                                                     : PreTokenizer::Prepend::kNever;
   }
   const std::string name = json_string(part, "prepend_scheme");
   if (name == "always") return PreTokenizer::Prepend::kAlways;
@@ -60,11 +64,12 @@ std::vector<int32_t> template_ids(const json& part, const std::string& name) {
   require(specials != nullptr && specials->is_object() && specials->contains(name),
           "tokenizer.json: the template names '{}', which its special_tokens lack", printable(name));
   const json* ids = json_field((*specials)[name], "ids");
-  require(ids != nullptr && ids->is_array(), "tokenizer.json: special token '{}' must have a list of ids", printable(name));
+  require(ids != nullptr && ids->is_array(), "tokenizer.json: special token '{}' must have a list of ids",
+          printable(name));
   std::vector<int32_t> out;
   for (const json& id : *ids) {
-    require(id.is_number_integer() && id >= 0 && id < INT32_MAX, "tokenizer.json: special token '{}' has a bad id",
-            printable(name));
+    require(id.is_number_integer() && id >= 0 && id < INT32_MAX,
+            "tokenizer.json: special token '{}' has a bad id", printable(name));
     out.push_back(id.get<int32_t>());
   }
   return out;
@@ -72,10 +77,12 @@ std::vector<int32_t> template_ids(const json& part, const std::string& name) {
 
 void read_template(const json& part, std::vector<int32_t>& before, std::vector<int32_t>& after) {
   const json* single = json_field(part, "single");
-  require(single != nullptr && single->is_array(), "tokenizer.json: TemplateProcessing must have a list 'single'");
+  require(single != nullptr && single->is_array(),
+          "tokenizer.json: TemplateProcessing must have a list 'single'");
   int sequences = 0;
   for (const json& item : *single) {
-    require(item.is_object() && item.size() == 1, "tokenizer.json: a template is made of SpecialToken and Sequence");
+    require(item.is_object() && item.size() == 1,
+            "tokenizer.json: a template is made of SpecialToken and Sequence");
     if (item.contains("Sequence")) {
       ++sequences;
       continue;
@@ -85,7 +92,8 @@ void read_template(const json& part, std::vector<int32_t>& before, std::vector<i
     auto& side = sequences == 0 ? before : after;
     side.insert(side.end(), ids.begin(), ids.end());
   }
-  require(sequences == 1, "tokenizer.json: a template must name its text once, this one does {} times", sequences);
+  require(sequences == 1, "tokenizer.json: a template must name its text once, this one does {} times",
+          sequences);
 }
 
 int32_t named_id(const json& part, const char* name) {  // ["</s>", 2]
@@ -120,32 +128,9 @@ std::string json_string(const json& object, const char* name) {
 
 int64_t json_integer(const json& object, const char* name) {
   const json* field = json_field(object, name);
-  require(field != nullptr && field->is_number_integer(), "tokenizer: '{}' must be a whole number, got {}", name,
-          field ? field->type_name() : "nothing");
+  require(field != nullptr && field->is_number_integer(), "tokenizer: '{}' must be a whole number, got {}",
+          name, field ? field->type_name() : "nothing");
   return field->get<int64_t>();
-}
-
-std::string from_base64(std::string_view text, const std::string& where) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  static const auto kValues = [] {
-    std::array<int8_t, 256> values;
-    values.fill(-1);
-    for (size_t i = 0; i < kDigits.size(); ++i) values[static_cast<uint8_t>(kDigits[i])] = static_cast<int8_t>(i);
-    return values;
-  }();
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string out;
-  out.reserve(text.size() * 3 / 4);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = kValues[static_cast<uint8_t>(c)];
-    require(value >= 0, "{}: '{}' is not base64", where, printable(text, 40));
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    count += 6;
-    if (count >= 8) out += static_cast<char>(bits >> (count -= 8));
-  }
-  return out;
 }
 
 void read_normalizer(const json& part, Normalizer& normalizer) {
@@ -177,7 +162,8 @@ void read_normalizer(const json& part, Normalizer& normalizer) {
   } else if (type == "StripAccents") {
     normalizer.add_strip_accents();
   } else if (type == "Precompiled") {
-    normalizer.add_charsmap(Charsmap(from_base64(json_string(part, "precompiled_charsmap"), "precompiled_charsmap")));
+    normalizer.add_charsmap(
+        Charsmap(from_base64(json_string(part, "precompiled_charsmap"), "precompiled_charsmap")));
   } else {
     fail("tokenizer.json: the normalizer '{}' is not supported", printable(type));
   }
@@ -237,7 +223,8 @@ void read_decoder(const json& part, Decoder& decoder) {
     require(!content.empty(), "tokenizer.json: the decoder Strip must strip some character");
     decoder.add_strip(content, static_cast<size_t>(start), static_cast<size_t>(stop));
   } else if (type == "Metaspace") {
-    decoder.add_metaspace(json_string(part, "replacement"), read_prepend(part) != PreTokenizer::Prepend::kNever);
+    decoder.add_metaspace(json_string(part, "replacement"),
+                          read_prepend(part) != PreTokenizer::Prepend::kNever);
   } else {
     fail("tokenizer.json: the decoder '{}' is not supported", printable(type));
   }

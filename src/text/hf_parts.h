@@ -19,6 +19,4 @@ bool json_bool(const nlohmann::json& object, const char* name, bool fallback);
 std::string json_string(const nlohmann::json& object, const char* name);
 int64_t json_integer(const nlohmann::json& object, const char* name);
 
-std::string from_base64(std::string_view text, const std::string& where);
-
 }  // namespace fathom

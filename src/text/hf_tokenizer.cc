@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 using VocabList = std::vector<std::pair<std::string, int64_t>>;
 
-// The vocabulary as the model reads it. Byte-level: as bytes; tokens that spell no bytes go to `parts.unspelt`.
+// The vocabulary as the model reads it. Byte-level: as bytes; tokens that spell no bytes go to
+// `parts.unspelt`.
 Vocabulary build_vocabulary(const VocabList& list, TokenizerParts& parts, const std::string& where) {
   Vocabulary vocabulary;
   const int64_t limit = id_limit(list.size());
@@ -24,11 +25,14 @@ Vocabulary build_vocabulary(const VocabList& list, TokenizerParts& parts, const 
   vocabulary.reserve(list.size(), bytes);
   std::string spelt;
   for (const auto& [text, id] : list) {
-    require(id >= 0 && id < limit, "{}: token '{}' has the id {}; {} tokens may have ids up to {}", where,
-            printable(text), id, list.size(), limit - 1);
+    if (!(id >= 0 && id < limit)) {
+      fail("{}: token '{}' has the id {}; {} tokens may have ids up to {}", where, printable(text), id,
+           list.size(), limit - 1);
+    }
     const bool as_bytes = parts.byte_level && from_byte_level(text, &spelt);
     if (parts.byte_level && !as_bytes) {
-      require(parts.unspelt.try_emplace(static_cast<int32_t>(id), text).second && !vocabulary.has(static_cast<int32_t>(id)),
+      require(parts.unspelt.try_emplace(static_cast<int32_t>(id), text).second &&
+                  !vocabulary.has(static_cast<int32_t>(id)),
               "{}: two tokens have the id {}", where, id);
       continue;
     }
@@ -40,7 +44,9 @@ Vocabulary build_vocabulary(const VocabList& list, TokenizerParts& parts, const 
   return vocabulary;
 }
 
-bool is_empty_text(const json* field) { return field == nullptr || (field->is_string() && field->get_ref<const std::string&>().empty()); }
+bool is_empty_text(const json* field) {
+  return field == nullptr || (field->is_string() && field->get_ref<const std::string&>().empty());
+}
 
 std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const json& model, TokenizerParts& parts,
                                       const std::string& where) {
@@ -60,9 +66,12 @@ std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const json& mod
   if (json_field(model, "unk_token") != nullptr) {
     const std::string unk = json_string(model, "unk_token");
     options.unk = vocabulary.find(unk);
-    require(options.unk >= 0 || parts.byte_level, "{}: the vocabulary lacks the unk_token '{}'", where, printable(unk));
+    require(options.unk >= 0 || parts.byte_level, "{}: the vocabulary lacks the unk_token '{}'", where,
+            printable(unk));
   }
-  parts.kind = parts.byte_level ? "HF byte-level BPE" : options.byte_fallback ? "HF BPE with byte fallback" : "HF BPE";
+  parts.kind = parts.byte_level        ? "HF byte-level BPE"
+               : options.byte_fallback ? "HF BPE with byte fallback"
+                                       : "HF BPE";
   MergeTable merges = resolve_merges(file.merges, vocabulary, parts.byte_level, where);
   return std::make_unique<BpeModel>(std::move(vocabulary), std::move(merges), options);
 }
@@ -70,7 +79,8 @@ std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const json& mod
 std::unique_ptr<TokenModel> build_unigram(const TokenizerJson& file, const json& model, TokenizerParts& parts,
                                           const std::string& where) {
   require(!parts.byte_level, "{}: a unigram model with a ByteLevel pre-tokenizer is not supported", where);
-  require(file.vocab.empty() && !file.pieces.empty(), "{}: a unigram model must have a list of [text, score]", where);
+  require(file.vocab.empty() && !file.pieces.empty(), "{}: a unigram model must have a list of [text, score]",
+          where);
   VocabList list;
   UnigramOptions options;
   for (const auto& [text, score] : file.pieces) {
@@ -85,7 +95,8 @@ std::unique_ptr<TokenModel> build_unigram(const TokenizerJson& file, const json&
   if (json_bool(model, "byte_fallback", false)) options.byte_ids = byte_token_ids(vocabulary);
   if (json_field(model, "unk_id") != nullptr) {
     const int64_t unk = json_integer(model, "unk_id");
-    require(unk >= 0 && unk < vocabulary.size(), "{}: unk_id {} is not in the vocabulary of {}", where, unk, vocabulary.size());
+    require(unk >= 0 && unk < vocabulary.size(), "{}: unk_id {} is not in the vocabulary of {}", where, unk,
+            vocabulary.size());
     options.unk = static_cast<int32_t>(unk);
   }
   parts.kind = "HF unigram";
@@ -103,11 +114,15 @@ void add_token(AddedToken token, TokenizerParts& parts, const std::string& where
     there = to_byte_level(there);
   }
   const bool taken = vocabulary.has(token.id) || unspelt != parts.unspelt.end();
-  require(!taken || there == token.content, "{}: added token '{}' has the id {}, which is '{}' in the vocabulary", where,
-          printable(token.content), token.id, printable(there));
+  if (!(!taken || there == token.content)) {
+    fail("{}: added token '{}' has the id {}, which is '{}' in the vocabulary", where,
+         printable(token.content), token.id, printable(there));
+  }
   const int64_t limit = id_limit(vocabulary.count() + parts.added.all().size());
-  require(token.id < limit, "{}: added token '{}' has the id {}; this vocabulary may have ids up to {}", where,
-          printable(token.content), token.id, limit - 1);
+  if (!(token.id < limit)) {
+    fail("{}: added token '{}' has the id {}; this vocabulary may have ids up to {}", where,
+         printable(token.content), token.id, limit - 1);
+  }
   parts.added.add(std::move(token));
 }
 
@@ -162,13 +177,15 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
 void check_ids(const TokenizerParts& parts, const std::string& where) {
   for (const auto* ids : {&parts.before, &parts.after}) {
     for (const int32_t id : *ids) {
-      require(parts.added.find(id) != nullptr || parts.model->vocabulary().has(id) || parts.unspelt.count(id) > 0,
-              "{}: the post-processor adds the id {}, which no token has", where, id);
+      require(
+          parts.added.find(id) != nullptr || parts.model->vocabulary().has(id) || parts.unspelt.count(id) > 0,
+          "{}: the post-processor adds the id {}, which no token has", where, id);
     }
   }
 }
 
-std::shared_ptr<const Tokenizer> finish(TokenizerParts parts, const HfConfigText& config, const std::string& where) {
+std::shared_ptr<const Tokenizer> finish(TokenizerParts parts, const HfConfigText& config,
+                                        const std::string& where) {
   std::string chat_template;
   read_config(config, parts, chat_template);
   check_ids(parts, where);
@@ -185,25 +202,29 @@ const json& part_or_null(const json& root, const char* name) {
 
 }  // namespace
 
-MergeTable resolve_merges(const std::vector<std::pair<std::string, std::string>>& merges, const Vocabulary& vocabulary,
-                          bool byte_level, const std::string& where) {
+MergeTable resolve_merges(const std::vector<std::pair<std::string, std::string>>& merges,
+                          const Vocabulary& vocabulary, bool byte_level, const std::string& where) {
   MergeTable table(merges.size());
   std::string left_bytes, right_bytes;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    const bool as_bytes = byte_level && from_byte_level(left, &left_bytes) && from_byte_level(right, &right_bytes);
+    const bool as_bytes =
+        byte_level && from_byte_level(left, &left_bytes) && from_byte_level(right, &right_bytes);
     if (byte_level && !as_bytes) continue;  // of characters that no text is spelt with
     const std::string& a = as_bytes ? left_bytes : left;
     const std::string& b = as_bytes ? right_bytes : right;
     const int32_t left_id = vocabulary.find(a), right_id = vocabulary.find(b), id = vocabulary.find(a + b);
-    require(left_id >= 0 && right_id >= 0 && id >= 0, "{}: merge {}, '{}' with '{}', names a token that the vocabulary lacks",
-            where, rank, printable(left), printable(right));
+    if (!(left_id >= 0 && right_id >= 0 && id >= 0)) {
+      fail("{}: merge {}, '{}' with '{}', names a token that the vocabulary lacks", where, rank,
+           printable(left), printable(right));
+    }
     table.set(left_id, right_id, {static_cast<uint32_t>(rank), id});
   }
   return table;
 }
 
-std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view text, const HfConfigText& config, const std::string& where) {
+std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view text, const HfConfigText& config,
+                                              const std::string& where) {
   const TokenizerJson file = read_tokenizer_json(text, where);
   const json& root = *file.rest;
   require(root.is_object(), "{}: expected an object, got {}", where, root.type_name());
@@ -213,7 +234,9 @@ std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view text, const HfCon
   read_normalizer(part_or_null(root, "normalizer"), parts.normalizer);
   read_pre_tokenizer(part_or_null(root, "pre_tokenizer"), parts.pre_tokenizer);
   parts.byte_level = parts.pre_tokenizer.byte_level();
-  const std::string type = json_field(*model, "type") ? json_string(*model, "type") : file.has_merges ? "BPE" : "of no type";
+  const std::string type = json_field(*model, "type") ? json_string(*model, "type")
+                           : file.has_merges          ? "BPE"
+                                                      : "of no type";
   if (type == "BPE") {
     parts.model = build_bpe(file, *model, parts, where);
   } else if (type == "Unigram") {
@@ -236,9 +259,11 @@ std::shared_ptr<const Tokenizer> gpt2_tokenizer(std::string_view vocab_json, std
   bool prefix_space = false;
   if (!config.tokenizer_config.empty()) {
     const auto tree = read_json_tree(config.tokenizer_config, "tokenizer_config.json");
-    const std::string name = json_field(*tree, "tokenizer_class") ? json_string(*tree, "tokenizer_class") : "GPT2Tokenizer";
+    const std::string name =
+        json_field(*tree, "tokenizer_class") ? json_string(*tree, "tokenizer_class") : "GPT2Tokenizer";
     require(name == "GPT2Tokenizer" || name == "GPT2TokenizerFast",
-            "{}: vocab.json and merges.txt are enough for a GPT2Tokenizer, a '{}' needs tokenizer.json", where, printable(name));
+            "{}: vocab.json and merges.txt are enough for a GPT2Tokenizer, a '{}' needs tokenizer.json",
+            where, printable(name));
     prefix_space = json_bool(*tree, "add_prefix_space", false);
   }
   TokenizerJson file;
@@ -251,8 +276,9 @@ std::shared_ptr<const Tokenizer> gpt2_tokenizer(std::string_view vocab_json, std
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || (line.starts_with("#version") && file.merges.empty())) continue;
     const size_t space = line.find(' ');
-    require(space != std::string_view::npos && line.find(' ', space + 1) == std::string_view::npos,
-            "{}/merges.txt: '{}' is not two tokens with a space between", where, printable(line));
+    if (!(space != std::string_view::npos && line.find(' ', space + 1) == std::string_view::npos)) {
+      fail("{}/merges.txt: '{}' is not two tokens with a space between", where, printable(line));
+    }
     file.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
   TokenizerParts parts;

@@ -1,4 +1,5 @@
-// Hugging Face tokenizers: tokenizer.json, or GPT-2's older vocab.json with merges.txt; tokenizer_config.json beside.
+// Hugging Face tokenizers: tokenizer.json, or GPT-2's older vocab.json with merges.txt; tokenizer_config.json
+// beside.
 #pragma once
 
 #include <memory>
@@ -25,9 +26,9 @@ std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view tokenizer_json, c
 std::shared_ptr<const Tokenizer> gpt2_tokenizer(std::string_view vocab_json, std::string_view merges_txt,
                                                 const HfConfigText& config, const std::string& where);
 
-// Resolves merges of two token texts each, the first with rank 0, against the vocabulary. A merge whose parts or
-// result the vocabulary lacks is a UserError.
-MergeTable resolve_merges(const std::vector<std::pair<std::string, std::string>>& merges, const Vocabulary& vocabulary,
-                          bool byte_level, const std::string& where);
+// Resolves merges of two token texts each, the first with rank 0, against the vocabulary. A merge whose parts
+// or result the vocabulary lacks is a UserError.
+MergeTable resolve_merges(const std::vector<std::pair<std::string, std::string>>& merges,
+                          const Vocabulary& vocabulary, bool byte_level, const std::string& where);
 
 }  // namespace fathom

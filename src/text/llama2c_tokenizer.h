@@ -11,6 +11,7 @@
 namespace fathom {
 
 // `vocab_size` -1: as many tokens as the file holds.
-std::shared_ptr<const Tokenizer> llama2c_tokenizer(std::string_view bytes, int64_t vocab_size, const std::string& where);
+std::shared_ptr<const Tokenizer> llama2c_tokenizer(std::string_view bytes, int64_t vocab_size,
+                                                   const std::string& where);
 
 }  // namespace fathom

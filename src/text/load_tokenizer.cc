@@ -20,7 +20,9 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-std::string text_or_nothing(const fs::path& path) { return is_file(path) ? read_text_file(path.string()) : std::string(); }
+std::string text_or_nothing(const fs::path& path) {
+  return is_file(path) ? read_text_file(path.string()) : std::string();
+}
 
 HfConfigText config_in(const fs::path& folder) {
   return {text_or_nothing(folder / "tokenizer_config.json"), text_or_nothing(folder / "chat_template.jinja")};
@@ -35,8 +37,8 @@ std::shared_ptr<const Tokenizer> load_model_file(const fs::path& path) {
   const TiktokenRules rules = llama3_rules();
   auto tokenizer = tiktoken_tokenizer(bytes, rules, where);
   const auto ranks = tokenizer->vocab_size() - static_cast<int32_t>(rules.special.size());
-  require(ranks == kLlama3Ranks, "{}: a tiktoken file of {} ranks: only Llama-3's, with {}, is supported", where, ranks,
-          kLlama3Ranks);
+  require(ranks == kLlama3Ranks, "{}: a tiktoken file of {} ranks: only Llama-3's, with {}, is supported",
+          where, ranks, kLlama3Ranks);
   return tokenizer;
 }
 
@@ -44,10 +46,12 @@ std::shared_ptr<const Tokenizer> load_folder(const fs::path& folder) {
   if (is_file(folder / "tokenizer.json")) return load_tokenizer((folder / "tokenizer.json").string());
   if (is_file(folder / "tokenizer.model")) return load_model_file(folder / "tokenizer.model");
   if (is_file(folder / "vocab.json") && is_file(folder / "merges.txt")) {
-    return gpt2_tokenizer(read_text_file((folder / "vocab.json").string()), read_text_file((folder / "merges.txt").string()),
-                          config_in(folder), folder.string());
+    return gpt2_tokenizer(read_text_file((folder / "vocab.json").string()),
+                          read_text_file((folder / "merges.txt").string()), config_in(folder),
+                          folder.string());
   }
-  fail("{}: no tokenizer here: expected tokenizer.json, tokenizer.model, or vocab.json with merges.txt", folder.string());
+  fail("{}: no tokenizer here: expected tokenizer.json, tokenizer.model, or vocab.json with merges.txt",
+       folder.string());
 }
 
 }  // namespace
@@ -58,7 +62,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path, int64_t
   const fs::path file(path);
   const std::string extension = file.extension().string();
   if (extension == ".json") {
-    if (file.filename() == "vocab.json" && !is_file(file.parent_path() / "tokenizer.json")) return load_folder(file.parent_path());
+    if (file.filename() == "vocab.json" && !is_file(file.parent_path() / "tokenizer.json"))
+      return load_folder(file.parent_path());
     return hf_tokenizer(read_text_file(path), config_in(file.parent_path()), path);
   }
   if (extension == ".gguf") return tokenizer_from_gguf(*GgufFile::open(path));

@@ -15,12 +15,15 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Decomposes one character; utf8proc's own sort of a whole text is quadratic, so only this and its composition are used.
+// Decomposes one character; utf8proc's own sort of a whole text is quadratic, so only this and its
+// composition are used.
 void decompose(char32_t value, bool compatible, std::vector<utf8proc_int32_t>& out) {
   utf8proc_int32_t parts[32];
   int last_boundary = 0;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0));
-  const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(value), parts, 32, options, &last_boundary);
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
+                                                      (compatible ? UTF8PROC_COMPAT : 0));
+  const auto count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(value), parts, 32, options, &last_boundary);
   if (count <= 0 || count > 32) {
     out.push_back(static_cast<utf8proc_int32_t>(value));
   } else {
@@ -35,7 +38,8 @@ void order_marks(std::vector<utf8proc_int32_t>& text) {
     size_t end = at;
     while (end < text.size() && combining_class(text[end]) != 0) ++end;
     if (end - at > 1) {
-      std::stable_sort(text.begin() + static_cast<std::ptrdiff_t>(at), text.begin() + static_cast<std::ptrdiff_t>(end),
+      std::stable_sort(text.begin() + static_cast<std::ptrdiff_t>(at),
+                       text.begin() + static_cast<std::ptrdiff_t>(end),
                        [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
     }
     at = end == at ? at + 1 : end;
@@ -75,7 +79,8 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
   std::string out;
   out.reserve(text.size());
   size_t at = 0;
-  for (size_t found; !what.empty() && (found = text.find(what, at)) != std::string_view::npos; at = found + what.size()) {
+  for (size_t found; !what.empty() && (found = text.find(what, at)) != std::string_view::npos;
+       at = found + what.size()) {
     out += text.substr(at, found - at);
     out += with;
   }
@@ -180,8 +185,8 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(
   return {text.substr(at, size), size};
 }
 
-std::string SentencePieceNormalizer::apply(std::string_view text,
-                                           const std::function<size_t(std::string_view, size_t)>& keep) const {
+std::string SentencePieceNormalizer::apply(
+    std::string_view text, const std::function<size_t(std::string_view, size_t)>& keep) const {
   const std::string_view space = escape_whitespaces ? "\u2581" : " ";
   size_t at = 0;
   while (remove_extra_whitespaces && at < text.size()) {

@@ -50,8 +50,8 @@ struct SentencePieceNormalizer {
 
  private:
   // The normalised start of `text` at `at`, and how many bytes it stands for.
-  std::pair<std::string_view, size_t> prefix(std::string_view text, size_t at,
-                                             const std::function<size_t(std::string_view, size_t)>& keep) const;
+  std::pair<std::string_view, size_t> prefix(
+      std::string_view text, size_t at, const std::function<size_t(std::string_view, size_t)>& keep) const;
 };
 
 }  // namespace fathom

@@ -1,6 +1,7 @@
 #include "text/pipeline_tokenizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 #include "text/byte_level.h"
@@ -15,7 +16,7 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, EncodeOptions options) const {
   ModelScratch scratch;
   std::string changed;
-  if (needs_stand_ins(text)) {
+  if (!is_valid_utf8(text)) {
     changed = with_stand_ins(text);
     text = changed;
     scratch.stand_ins = true;
@@ -61,10 +62,13 @@ void PipelineTokenizer::encode_pieces(std::string_view text, bool at_start, Mode
   Pieces pieces;
   pieces.text = text;
   pieces.at_start = at_start;
+  pieces.stand_ins = scratch.stand_ins;
   parts_.pre_tokenizer.run(pieces);
+  const bool stand_ins = std::exchange(scratch.stand_ins, pieces.stand_ins);
   for (const TextSpan& piece : pieces.spans) {
     parts_.model->encode(pieces.text.substr(piece.begin, piece.end - piece.begin), scratch, out);
   }
+  scratch.stand_ins = stand_ins;
 }
 
 std::string PipelineTokenizer::token(int32_t id) const {
@@ -89,7 +93,8 @@ std::string PipelineTokenizer::decode(const std::vector<int32_t>& ids, bool show
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (const int32_t id : ids) {
-    require(id >= 0 && id < vocab_size(), "tokenizer: there is no token {}: ids go from 0 to {}", id, vocab_size() - 1);
+    require(id >= 0 && id < vocab_size(), "tokenizer: there is no token {}: ids go from 0 to {}", id,
+            vocab_size() - 1);
     if (!show_special && is_special(id)) continue;
     const auto shown = parts_.shown_as.find(id);
     tokens.push_back(shown != parts_.shown_as.end() ? shown->second : token(id));

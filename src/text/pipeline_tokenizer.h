@@ -1,4 +1,5 @@
-// The one tokenizer behind every file format: found tokens, normalizer, pre-tokenizer, model, post-processor, decoder.
+// The one tokenizer behind every file format: found tokens, normalizer, pre-tokenizer, model, post-processor,
+// decoder.
 #pragma once
 
 #include <memory>
@@ -18,11 +19,12 @@ struct TokenizerParts {
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
-  bool byte_level = false;                           // the model's vocabulary is bytes, spelt as GPT-2 does in files
-  std::map<int32_t, std::string> unspelt;            // byte-level: tokens that spell no bytes, as written
-  std::vector<int32_t> before, after;                // ids put around a text
+  bool byte_level = false;                 // the model's vocabulary is bytes, spelt as GPT-2 does in files
+  std::map<int32_t, std::string> unspelt;  // byte-level: tokens that spell no bytes, as written
+  std::vector<int32_t> before, after;      // ids put around a text
   Decoder decoder;
-  std::map<int32_t, std::string> shown_as;           // tokens with a text of their own in output (SentencePiece's unknown)
+  std::map<int32_t, std::string>
+      shown_as;  // tokens with a text of their own in output (SentencePiece's unknown)
   int32_t bos = -1, eos = -1;
 };
 
@@ -46,7 +48,8 @@ class PipelineTokenizer : public Tokenizer {
  private:
   void encode_normalized(std::string_view text, bool at_start, bool parse_special, ModelScratch& scratch,
                          std::vector<int32_t>& out) const;
-  void encode_pieces(std::string_view text, bool at_start, ModelScratch& scratch, std::vector<int32_t>& out) const;
+  void encode_pieces(std::string_view text, bool at_start, ModelScratch& scratch,
+                     std::vector<int32_t>& out) const;
 
   TokenizerParts parts_;
 };

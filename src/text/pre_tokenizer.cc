@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "text/byte_level.h"
 #include "text/normalizer.h"
@@ -14,7 +15,8 @@ namespace {
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Joins or drops matches and the stretches between them; `spans` cover one piece in order. Writes the pieces over them.
+// Joins or drops matches and the stretches between them; `spans` cover one piece in order. Writes the pieces
+// over them.
 void keep_pieces(std::vector<TextSpan>& spans, SplitBehavior behavior) {
   if (behavior == SplitBehavior::kRemoved) {
     std::erase_if(spans, [](const TextSpan& span) { return span.match; });
@@ -26,7 +28,8 @@ void keep_pieces(std::vector<TextSpan>& spans, SplitBehavior behavior) {
   std::vector<TextSpan> kept;
   bool previous = false;
   for (const TextSpan& span : spans) {
-    const bool join = behavior == SplitBehavior::kContiguous ? span.match == previous : span.match && !previous;
+    const bool join =
+        behavior == SplitBehavior::kContiguous ? span.match == previous : span.match && !previous;
     previous = span.match;
     if (!join || kept.empty()) {
       kept.push_back(span);
@@ -55,7 +58,8 @@ void cut_pieces(Pieces& pieces, Cut cut) {
   pieces.spans.swap(all);
 }
 
-// Gives every piece a new text, change(piece's text, index, buffer): the piece's new text is appended to the buffer.
+// Gives every piece a new text, change(piece's text, index, buffer): the piece's new text is appended to the
+// buffer.
 template <class Change>
 void change_pieces(Pieces& pieces, Change change) {
   std::string buffer;
@@ -150,7 +154,10 @@ void PreTokenizer::add_byte_level(bool add_prefix_space, bool use_regex) {
   }
   if (use_regex) add_split(Regex(kGpt2Pattern), SplitBehavior::kIsolated, false);
   add([](Pieces& pieces) {
-    change_pieces(pieces, [](std::string_view text, uint32_t, std::string& buffer) { buffer += to_byte_level(text); });
+    const bool stand_ins = std::exchange(pieces.stand_ins, false);
+    change_pieces(pieces, [&](std::string_view text, uint32_t, std::string& buffer) {
+      buffer += stand_ins ? to_byte_level(without_stand_ins(text)) : to_byte_level(text);
+    });
   });
   steps_.back().spells_bytes = true;
   byte_level_ = true;
@@ -161,7 +168,8 @@ void PreTokenizer::add_metaspace(std::string replacement, Prepend prepend, bool 
     const bool at_start = pieces.at_start;
     change_pieces(pieces, [&](std::string_view text, uint32_t begin, std::string& buffer) {
       const std::string marked = replace_all(text, " ", replacement);
-      const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start && begin == 0);
+      const bool wanted =
+          prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start && begin == 0);
       if (wanted && !marked.starts_with(replacement)) buffer += replacement;
       buffer += marked;
     });

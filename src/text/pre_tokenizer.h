@@ -16,9 +16,10 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 // A text and its pieces. A step that changes characters gives the text a new buffer.
 struct Pieces {
   std::string_view text;
-  std::string buffer;            // what `text` points to once a step changed it
-  std::vector<TextSpan> spans;   // the pieces; none is empty
-  bool at_start = true;          // the text begins where the whole input begins
+  std::string buffer;           // what `text` points to once a step changed it
+  std::vector<TextSpan> spans;  // the pieces; none is empty
+  bool at_start = true;         // the text begins where the whole input begins
+  bool stand_ins = false;       // the text holds stand-ins for bytes (unicode.h)
 };
 
 class PreTokenizer {
@@ -32,7 +33,8 @@ class PreTokenizer {
   void add_byte_level(bool add_prefix_space, bool use_regex);
   void add_metaspace(std::string replacement, Prepend prepend, bool split);
 
-  // Whether a step spells bytes as GPT-2 does. The pieces then come out as bytes again: the model's vocabulary is bytes.
+  // Whether a step spells bytes as GPT-2 does. The pieces then come out as bytes again: the model's
+  // vocabulary is bytes.
   bool byte_level() const { return byte_level_; }
 
   // `pieces.text` is set, and valid UTF-8.

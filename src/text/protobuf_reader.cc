@@ -11,7 +11,9 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBlock = 2, kFixed32 = 5 }
 
 }  // namespace
 
-void ProtobufReader::bad(const char* what) const { fail("{}: not a SentencePiece model: {} at byte {}", where_, what, at_); }
+void ProtobufReader::bad(const char* what) const {
+  fail("{}: not a SentencePiece model: {} at byte {}", where_, what, at_);
+}
 
 uint64_t ProtobufReader::read_varint() {
   uint64_t value = 0;

@@ -70,18 +70,19 @@ void Regex::compile(std::string_view pcre2, std::string_view shown, uint32_t ext
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   const bool is_literal = (extra_options & PCRE2_LITERAL) != 0;
-  const uint32_t options =
-      PCRE2_UTF | extra_options | (is_literal ? 0 : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
+  const uint32_t options = PCRE2_UTF | extra_options | (is_literal ? 0 : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  auto* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(), options, &error, &offset,
-                             context.get());
+  auto* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pcre2.data()), pcre2.size(), options, &error,
+                             &offset, context.get());
   require(code != nullptr, "regex: '{}' cannot be compiled: {}", printable(shown), error_text(error));
   code_ = code;
   jit_ = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
 }
 
-Regex::~Regex() { pcre2_code_free(static_cast<pcre2_code*>(code_)); }
+Regex::~Regex() {
+  pcre2_code_free(static_cast<pcre2_code*>(code_));
+}
 
 Regex::Regex(Regex&& other) noexcept : code_(other.code_), jit_(other.jit_), shown_(std::move(other.shown_)) {
   other.code_ = nullptr;
@@ -96,7 +97,8 @@ int Regex::match(std::string_view subject, size_t start) const {
     if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
   }
   // The interpreter keeps its place on the heap, which may grow further than the compiled code's stack.
-  return pcre2_match(code, text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, state.data, state.context);
+  return pcre2_match(code, text, subject.size(), start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, state.data,
+                     state.context);
 }
 
 void Regex::split(std::string_view subject, std::vector<TextSpan>& spans) const {
@@ -108,8 +110,10 @@ void Regex::split(std::string_view subject, std::vector<TextSpan>& spans) const 
   while (search <= subject.size()) {
     const int result = match(subject, search);
     if (result == PCRE2_ERROR_NOMATCH) break;
-    require(result >= 0, "regex: '{}' gave up on a text of {} bytes: {}", printable(shown_), subject.size(),
-            error_text(result));
+    if (result < 0) {
+      fail("regex: '{}' gave up on a text of {} bytes: {}", printable(shown_), subject.size(),
+           error_text(result));
+    }
     const size_t begin = found[0], end = found[1];
     if (begin == end && matched && done == end) {  // an empty match right after a match says nothing new
       if (search >= subject.size()) break;
@@ -121,7 +125,8 @@ void Regex::split(std::string_view subject, std::vector<TextSpan>& spans) const 
     done = search = end;
     matched = true;
   }
-  if (done < subject.size()) spans.push_back({static_cast<uint32_t>(done), static_cast<uint32_t>(subject.size()), false});
+  if (done < subject.size())
+    spans.push_back({static_cast<uint32_t>(done), static_cast<uint32_t>(subject.size()), false});
 }
 
 }  // namespace fathom

@@ -16,14 +16,15 @@ struct TextSpan {
 
 class Regex {
  public:
-  explicit Regex(std::string_view pattern);            // Oniguruma's syntax: see regex_syntax.h
-  static Regex literal(std::string_view text);         // exactly this text
+  explicit Regex(std::string_view pattern);     // Oniguruma's syntax: see regex_syntax.h
+  static Regex literal(std::string_view text);  // exactly this text
   ~Regex();
   Regex(Regex&& other) noexcept;
   Regex& operator=(Regex&&) = delete;
 
-  // Cuts `subject` (valid UTF-8) into matches and the stretches between them, in order, appended to `spans`. Empty
-  // matches are spans too, as they cut. UserError when the pattern needs more time or memory than a tokenizer may take.
+  // Cuts `subject` (valid UTF-8) into matches and the stretches between them, in order, appended to `spans`.
+  // Empty matches are spans too, as they cut. UserError when the pattern needs more time or memory than a
+  // tokenizer may take.
   void split(std::string_view subject, std::vector<TextSpan>& spans) const;
 
  private:

@@ -11,7 +11,8 @@ namespace {
 constexpr std::string_view kSpace =
     "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
 constexpr std::string_view kNotSpace =
-    "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-\\x{2027}"
+    "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-"
+    "\\x{2027}"
     "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}";
 // PCRE2 10.42's \w has no marks and no connectors but '_'.
 constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
@@ -37,7 +38,8 @@ class Rewriter {
   void item() {
     const char c = peek();
     after_interval_ = after_interval_ && c == '+';
-    if (after_interval_) refuse("'+' after an interval");  // possessive for PCRE2, a second quantifier for Oniguruma
+    if (after_interval_)
+      refuse("'+' after an interval");  // possessive for PCRE2, a second quantifier for Oniguruma
     if (c == '\\') return escape();
     if (c == '[') {
       out_ += char_class(0);
@@ -51,7 +53,8 @@ class Rewriter {
 
   void group() {
     if (starts("(*")) refuse("'(*'");
-    for (const std::string_view odd : {"(?~", "(?{", "(?C", "(?R", "(?&", "(?|", "(?P", "(?(", "(?#", "(?@", "(?y", "(?0"}) {
+    for (const std::string_view odd :
+         {"(?~", "(?{", "(?C", "(?R", "(?&", "(?|", "(?P", "(?(", "(?#", "(?@", "(?y", "(?0"}) {
       if (starts(odd)) refuse(odd);
     }
     if (starts("(?")) {
@@ -84,7 +87,8 @@ class Rewriter {
     after_interval_ = true;
   }
 
-  // \x.., \u...., \p{..}, \t, \. and the like, which mean the same inside and outside a class. Returns false for others.
+  // \x.., \u...., \p{..}, \t, \. and the like, which mean the same inside and outside a class. Returns false
+  // for others.
   bool common_escape(std::string& out) {
     const char c = peek(1);
     if (c == 'u') {
@@ -104,7 +108,8 @@ class Rewriter {
     } else if (c == 'v') {
       out += "\\x0B";
       at_ += 2;
-    } else if (std::isdigit(static_cast<unsigned char>(c)) || std::string_view("xtnrfaedD").find(c) != std::string_view::npos) {
+    } else if (std::isdigit(static_cast<unsigned char>(c)) ||
+               std::string_view("xtnrfaedD").find(c) != std::string_view::npos) {
       out += in_.substr(at_, 2);
       at_ += 2;
     } else if (c != '\0' && !std::isalpha(static_cast<unsigned char>(c))) {
@@ -119,11 +124,21 @@ class Rewriter {
   }
 
   static std::string property(char sign, std::string_view name) {
-    static constexpr std::pair<std::string_view, std::string_view> kLong[] = {
-        {"Letter", "L"},      {"Mark", "M"},        {"Number", "N"},      {"Punctuation", "P"},      {"Symbol", "S"},
-        {"Separator", "Z"},   {"Other", "C"},       {"Uppercase_Letter", "Lu"}, {"Lowercase_Letter", "Ll"},
-        {"Decimal_Number", "Nd"}, {"Alpha", "Alphabetic"}, {"Punct", "P"}, {"Upper", "Uppercase"}, {"Lower", "Lowercase"},
-        {"Digit", "Nd"}};
+    static constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},
+                                                                              {"Mark", "M"},
+                                                                              {"Number", "N"},
+                                                                              {"Punctuation", "P"},
+                                                                              {"Symbol", "S"},
+                                                                              {"Separator", "Z"},
+                                                                              {"Other", "C"},
+                                                                              {"Uppercase_Letter", "Lu"},
+                                                                              {"Lowercase_Letter", "Ll"},
+                                                                              {"Decimal_Number", "Nd"},
+                                                                              {"Alpha", "Alphabetic"},
+                                                                              {"Punct", "P"},
+                                                                              {"Upper", "Uppercase"},
+                                                                              {"Lower", "Lowercase"},
+                                                                              {"Digit", "Nd"}};
     std::string result = {'\\', sign, '{'};
     if (!name.empty() && name[0] == '^') {
       result += '^';
@@ -143,23 +158,34 @@ class Rewriter {
       at_ += 2;
     };
     switch (c) {
-      case 's': return put("[" + std::string(kSpace) + "]");
-      case 'S': return put("[^" + std::string(kSpace) + "]");
-      case 'w': return put("[" + std::string(kWord) + "]");
-      case 'W': return put("[^" + std::string(kWord) + "]");
-      case 'h': return put("[" + std::string(kHex) + "]");
-      case 'H': return put("[^" + std::string(kHex) + "]");
+      case 's':
+        return put("[" + std::string(kSpace) + "]");
+      case 'S':
+        return put("[^" + std::string(kSpace) + "]");
+      case 'w':
+        return put("[" + std::string(kWord) + "]");
+      case 'W':
+        return put("[^" + std::string(kWord) + "]");
+      case 'h':
+        return put("[" + std::string(kHex) + "]");
+      case 'H':
+        return put("[^" + std::string(kHex) + "]");
       case 'b': {
         const std::string w = "[" + std::string(kWord) + "]";
         return put("(?:(?<=" + w + ")(?!" + w + ")|(?<!" + w + ")(?=" + w + "))");
       }
-      case 'A': case 'z': case 'Z': return put(in_.substr(at_, 2));
-      default: break;
+      case 'A':
+      case 'z':
+      case 'Z':
+        return put(in_.substr(at_, 2));
+      default:
+        break;
     }
     if (!common_escape(out_)) refuse(in_.substr(at_, 2));
   }
 
-  // One class, with Oniguruma's unions of classes and intersections (&&), as a PCRE2 pattern for one character.
+  // One class, with Oniguruma's unions of classes and intersections (&&), as a PCRE2 pattern for one
+  // character.
   std::string char_class(int depth) {
     if (depth > 20) refuse("a class nested so deep");
     ++at_;  // [
@@ -227,11 +253,21 @@ class Rewriter {
 
   void class_escape(std::string& members) {
     switch (peek(1)) {
-      case 's': members += kSpace; break;
-      case 'S': members += kNotSpace; break;
-      case 'w': members += kWord; break;
-      case 'h': members += kHex; break;
-      case 'b': members += "\\x08"; break;
+      case 's':
+        members += kSpace;
+        break;
+      case 'S':
+        members += kNotSpace;
+        break;
+      case 'w':
+        members += kWord;
+        break;
+      case 'h':
+        members += kHex;
+        break;
+      case 'b':
+        members += "\\x08";
+        break;
       default:
         if (!common_escape(members)) refuse(in_.substr(at_, 2));
         return;
@@ -247,6 +283,8 @@ class Rewriter {
 
 }  // namespace
 
-std::string pcre2_pattern(std::string_view oniguruma) { return Rewriter(oniguruma).run(); }
+std::string pcre2_pattern(std::string_view oniguruma) {
+  return Rewriter(oniguruma).run();
+}
 
 }  // namespace fathom

@@ -1,5 +1,5 @@
-// Tokenizer files write regexes for Oniguruma (Ruby's dialect). PCRE2 reads most of them the same way; this rewrites
-// what it would read differently and refuses the rest by name.
+// Tokenizer files write regexes for Oniguruma (Ruby's dialect). PCRE2 reads most of them the same way; this
+// rewrites what it would read differently and refuses the rest by name.
 #pragma once
 
 #include <string>

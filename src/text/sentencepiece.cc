@@ -38,8 +38,9 @@ Piece read_piece(std::string_view bytes, const std::string& where) {
     if (in.field() == 2) piece.score = in.float32();
     if (in.field() == 3) piece.type = in.int32();
   }
-  require(piece.type >= kNormal && piece.type <= kByte, "{}: piece '{}' has the type {}, which is not known", where,
-          printable(piece.text), piece.type);
+  if (!(piece.type >= kNormal && piece.type <= kByte)) {
+    fail("{}: piece '{}' has the type {}, which is not known", where, printable(piece.text), piece.type);
+  }
   require(!piece.text.empty(), "{}: a piece has no text", where);
   return piece;
 }
@@ -47,13 +48,26 @@ Piece read_piece(std::string_view bytes, const std::string& where) {
 void read_trainer_spec(std::string_view bytes, Model& model, const std::string& where) {
   for (ProtobufReader in(bytes, where); in.next();) {
     switch (in.field()) {
-      case 3: model.type = in.int32(); break;
-      case 24: model.normalizer.space_as_suffix = in.boolean(); break;
-      case 35: model.byte_fallback = in.boolean(); break;
-      case 44: model.unk_surface = in.bytes(); break;
-      case 46: model.bos_piece = in.bytes(); break;
-      case 47: model.eos_piece = in.bytes(); break;
-      default: break;
+      case 3:
+        model.type = in.int32();
+        break;
+      case 24:
+        model.normalizer.space_as_suffix = in.boolean();
+        break;
+      case 35:
+        model.byte_fallback = in.boolean();
+        break;
+      case 44:
+        model.unk_surface = in.bytes();
+        break;
+      case 46:
+        model.bos_piece = in.bytes();
+        break;
+      case 47:
+        model.eos_piece = in.bytes();
+        break;
+      default:
+        break;
     }
   }
 }
@@ -61,11 +75,20 @@ void read_trainer_spec(std::string_view bytes, Model& model, const std::string& 
 void read_normalizer_spec(std::string_view bytes, Model& model, const std::string& where) {
   for (ProtobufReader in(bytes, where); in.next();) {
     switch (in.field()) {
-      case 2: model.normalizer.map = Charsmap(in.bytes()); break;
-      case 3: model.normalizer.add_dummy_prefix = in.boolean(); break;
-      case 4: model.normalizer.remove_extra_whitespaces = in.boolean(); break;
-      case 5: model.normalizer.escape_whitespaces = in.boolean(); break;
-      default: break;
+      case 2:
+        model.normalizer.map = Charsmap(in.bytes());
+        break;
+      case 3:
+        model.normalizer.add_dummy_prefix = in.boolean();
+        break;
+      case 4:
+        model.normalizer.remove_extra_whitespaces = in.boolean();
+        break;
+      case 5:
+        model.normalizer.escape_whitespaces = in.boolean();
+        break;
+      default:
+        break;
     }
   }
 }
@@ -81,7 +104,8 @@ Model read_model(std::string_view bytes, const std::string& where) {
   return model;
 }
 
-std::unique_ptr<TokenModel> build_model(const Model& model, Vocabulary vocabulary, int32_t unk, const std::string& where) {
+std::unique_ptr<TokenModel> build_model(const Model& model, Vocabulary vocabulary, int32_t unk,
+                                        const std::string& where) {
   const size_t count = model.pieces.size();
   std::array<int32_t, 256> bytes{};
   bytes.fill(-1);
@@ -104,7 +128,8 @@ std::unique_ptr<TokenModel> build_model(const Model& model, Vocabulary vocabular
     }
     return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(options));
   }
-  require(model.type == kBpe, "{}: a SentencePiece model of type {} is not supported, only unigram (1) and BPE (2) are", where,
+  require(model.type == kBpe,
+          "{}: a SentencePiece model of type {} is not supported, only unigram (1) and BPE (2) are", where,
           model.type);
   RankedBpeOptions options;
   options.unk = unk;
@@ -143,7 +168,8 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
     add_bos = json_bool(*config, "add_bos_token", add_bos) && parts.bos >= 0;
     add_eos = json_bool(*config, "add_eos_token", add_eos) && parts.eos >= 0;
     const nlohmann::json* jinja = json_field(*config, "chat_template");
-    if (chat_template.empty() && jinja != nullptr && jinja->is_string()) chat_template = jinja->get<std::string>();
+    if (chat_template.empty() && jinja != nullptr && jinja->is_string())
+      chat_template = jinja->get<std::string>();
   }
   if (add_bos) parts.before = {parts.bos};
   if (add_eos) parts.after = {parts.eos};
@@ -176,7 +202,8 @@ std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
   parts.shown_as[unk] = model.unk_surface;
   const SentencePieceNormalizer& spaces = model.normalizer;
   parts.decoder.add_byte_fallback();
-  parts.decoder.add_sentencepiece(spaces.add_dummy_prefix || spaces.remove_extra_whitespaces, spaces.remove_extra_whitespaces);
+  parts.decoder.add_sentencepiece(spaces.add_dummy_prefix || spaces.remove_extra_whitespaces,
+                                  spaces.remove_extra_whitespaces);
   parts.model = build_model(model, std::move(vocabulary), unk, where);
   add_normalizer(model, parts.normalizer);
   std::string chat_template;

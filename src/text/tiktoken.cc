@@ -3,9 +3,11 @@
 #include <charconv>
 
 #include "base/format.h"
+#include "text/base64.h"
 #include "text/bpe.h"
-#include "text/hf_parts.h"
+#include "text/byte_level.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/tokenizer_json.h"
 
 namespace fathom {
 namespace {
@@ -45,9 +47,19 @@ TiktokenRules llama3_rules() {
   const auto reserved = [](int i) { return fmt::format("<|reserved_special_token_{}|>", i); };
   rules.special = {rules.bos, rules.eos};
   for (int i = 0; i < 4; ++i) rules.special.push_back(reserved(i));
-  rules.special.insert(rules.special.end(), {"<|start_header_id|>", "<|end_header_id|>", reserved(4), "<|eot_id|>"});
+  rules.special.insert(rules.special.end(),
+                       {"<|start_header_id|>", "<|end_header_id|>", reserved(4), "<|eot_id|>"});
   for (int i = 5; i < 251; ++i) rules.special.push_back(reserved(i));
   return rules;
+}
+
+std::string ranks_of_vocab_json(std::string_view vocab_json, const std::string& where) {
+  std::string text, bytes;
+  for (const auto& [spelt, id] : read_vocab_json(vocab_json, where)) {
+    require(from_byte_level(spelt, &bytes), "{}: '{}' spells no bytes", where, printable(spelt));
+    text += to_base64(bytes) + fmt::format(" {}\n", id);
+  }
+  return text;
 }
 
 bool is_tiktoken(std::string_view text) {
@@ -67,16 +79,19 @@ std::shared_ptr<const Tokenizer> tiktoken_tokenizer(std::string_view text, const
   Line line;
   while (next_line(text, &line)) {
     int64_t rank = -1;
-    require(parse_rank(line.rank, &rank), "{}: expected base64 and a rank, got '{} {}'", where, printable(line.base64, 40),
-            printable(line.rank, 40));
+    if (!(parse_rank(line.rank, &rank))) {
+      fail("{}: expected base64 and a rank, got '{} {}'", where, printable(line.base64, 40),
+           printable(line.rank, 40));
+    }
     require(rank >= 0 && rank < limit, "{}: rank {} is out of range", where, rank);
     const std::string bytes = from_base64(line.base64, where);
     require(!bytes.empty(), "{}: the token of rank {} is empty", where, rank);
-    require(vocabulary.add(bytes, static_cast<int32_t>(rank)), "{}: two tokens have the rank {}", where, rank);
+    require(vocabulary.add(bytes, static_cast<int32_t>(rank)), "{}: two tokens have the rank {}", where,
+            rank);
   }
   require(vocabulary.distinct() == vocabulary.count(), "{}: a token is there twice", where);
-  require(static_cast<int32_t>(vocabulary.count()) == vocabulary.size(), "{}: {} ranks, but the largest is {}", where,
-          vocabulary.count(), vocabulary.size() - 1);
+  require(static_cast<int32_t>(vocabulary.count()) == vocabulary.size(),
+          "{}: {} ranks, but the largest is {}", where, vocabulary.count(), vocabulary.size() - 1);
   TokenizerParts parts;
   RankedBpeOptions options;
   options.byte_level = options.ignore_merges = true;

@@ -1,5 +1,5 @@
-// tiktoken rank files: a line per token, its bytes in base64 and its rank. The file holds neither the pattern that cuts
-// words nor the special tokens; those are the program's, here Llama-3's.
+// tiktoken rank files: a line per token, its bytes in base64 and its rank. The file holds neither the pattern
+// that cuts words nor the special tokens; those are the program's, here Llama-3's.
 #pragma once
 
 #include <memory>
@@ -24,5 +24,8 @@ bool is_tiktoken(std::string_view text);
 
 std::shared_ptr<const Tokenizer> tiktoken_tokenizer(std::string_view ranks, const TiktokenRules& rules,
                                                     const std::string& where);
+
+// A vocab.json whose ids are ranks (Qwen's, where merges.txt is missing), as the text of a rank file.
+std::string ranks_of_vocab_json(std::string_view vocab_json, const std::string& where);
 
 }  // namespace fathom

@@ -34,7 +34,7 @@ class PieceCache {
 };
 
 struct BpeSymbol {
-  int32_t id = -1;  // a token; -1: text that is no token; below that: a model's own marks
+  int32_t id = -1;               // a token; -1: text that is no token; below that: a model's own marks
   uint32_t begin = 0, size = 0;  // its bytes in the piece
 };
 

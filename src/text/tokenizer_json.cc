@@ -15,7 +15,8 @@ class Reader {
  public:
   enum class Shape { kTokenizer, kTree, kVocab };
 
-  Reader(Shape shape, const std::string& where, TokenizerJson& out) : shape_(shape), where_(where), out_(out) {}
+  Reader(Shape shape, const std::string& where, TokenizerJson& out)
+      : shape_(shape), where_(where), out_(out) {}
 
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
@@ -68,7 +69,8 @@ class Reader {
 
   bool start_array(size_t) {
     enter();
-    if (list_ == List::kNone && shape_ == Shape::kTokenizer && depth_ == 3 && in_model_ && open_.back()->is_object()) {
+    if (list_ == List::kNone && shape_ == Shape::kTokenizer && depth_ == 3 && in_model_ &&
+        open_.back()->is_object()) {
       if (key_ == "vocab") return begin(List::kPieces);
       if (key_ == "merges") {
         out_.has_merges = true;
@@ -207,7 +209,8 @@ std::unique_ptr<json> read_json_tree(std::string_view text, const std::string& w
   return std::move(read(Reader::Shape::kTree, text, where).rest);
 }
 
-std::vector<std::pair<std::string, int64_t>> read_vocab_json(std::string_view text, const std::string& where) {
+std::vector<std::pair<std::string, int64_t>> read_vocab_json(std::string_view text,
+                                                             const std::string& where) {
   return std::move(read(Reader::Shape::kVocab, text, where).vocab);
 }
 

@@ -1,5 +1,5 @@
-// Reads tokenizer.json as a stream: the vocabulary and the merges, which are most of it, go straight into lists; the
-// rest is small and becomes a tree.
+// Reads tokenizer.json as a stream: the vocabulary and the merges, which are most of it, go straight into
+// lists; the rest is small and becomes a tree.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct TokenizerJson {
   bool has_merges = false;
 };
 
-// `where` starts each message. UserError on text that is no JSON, nested more than 64 deep, with a key twice, or with
-// a vocabulary or merges of another shape.
+// `where` starts each message. UserError on text that is no JSON, nested more than 64 deep, with a key twice,
+// or with a vocabulary or merges of another shape.
 TokenizerJson read_tokenizer_json(std::string_view text, const std::string& where);
 
 // Any other JSON, with the same limits.

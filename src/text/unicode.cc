@@ -11,7 +11,9 @@ utf8proc_category_t category(char32_t value) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(value));
 }
 
-bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
+bool is_continuation(unsigned char byte) {
+  return (byte & 0xC0) == 0x80;
+}
 
 }  // namespace
 
@@ -55,6 +57,10 @@ void append_utf8(std::string& out, char32_t value) {
 
 bool is_valid_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      ++at;
+      continue;
+    }
     const Utf8Char c = decode_utf8(text, at);
     if (!c.valid) return false;
     at += c.size;
@@ -73,19 +79,6 @@ std::u32string to_utf32(std::string_view valid_utf8) {
   return out;
 }
 
-bool needs_stand_ins(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    const Utf8Char c = decode_utf8(text, at);
-    if (!c.valid || stand_in_byte(c.value) >= 0) return true;
-    at += c.size;
-  }
-  return false;
-}
-
 std::string with_stand_ins(std::string_view text) {
   std::string out;
   out.reserve(text.size() + text.size() / 4);
@@ -94,7 +87,8 @@ std::string with_stand_ins(std::string_view text) {
     if (c.valid && stand_in_byte(c.value) < 0) {
       out.append(text, at, c.size);
     } else {
-      for (size_t i = at; i < at + c.size; ++i) append_utf8(out, kStandIns + static_cast<unsigned char>(text[i]));
+      for (size_t i = at; i < at + c.size; ++i)
+        append_utf8(out, kStandIns + static_cast<unsigned char>(text[i]));
     }
     at += c.size;
   }

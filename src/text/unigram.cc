@@ -12,17 +12,20 @@ UnigramModel::UnigramModel(Vocabulary vocabulary, UnigramOptions options)
     : TokenModel(std::move(vocabulary)), options_(std::move(options)) {
   double worst = std::numeric_limits<double>::infinity();
   best_score_ = -worst;
-  byte_fallback_ = std::all_of(options_.byte_ids.begin(), options_.byte_ids.end(), [](int32_t id) { return id >= 0; });
+  byte_fallback_ =
+      std::all_of(options_.byte_ids.begin(), options_.byte_ids.end(), [](int32_t id) { return id >= 0; });
   for (int32_t id = 0; id < vocabulary_.size(); ++id) {
     if (!vocabulary_.has(id) || !options_.in_text[id]) continue;
     trie_.add(vocabulary_.text(id), id);
     if (options_.user_defined[id]) continue;
-    require(options_.scores[id] == options_.scores[id], "tokenizer: the score of token {} is not a number", id);
+    require(options_.scores[id] == options_.scores[id], "tokenizer: the score of token {} is not a number",
+            id);
     worst = std::min(worst, options_.scores[id]);
     best_score_ = std::max(best_score_, options_.scores[id]);
   }
   constexpr double kUnknownPenalty = 10;  // SentencePiece's
-  unknown_score_ = options_.double_sums ? worst - kUnknownPenalty : static_cast<float>(worst - kUnknownPenalty);
+  unknown_score_ =
+      options_.double_sums ? worst - kUnknownPenalty : static_cast<float>(worst - kUnknownPenalty);
 }
 
 void UnigramModel::search(std::string_view piece, std::vector<Node>& nodes) const {
@@ -38,7 +41,8 @@ void UnigramModel::search(std::string_view piece, std::vector<Node>& nodes) cons
       if (node.start == UINT32_MAX || candidate > node.score) node = {id, at, sum(score, score_here)};
     };
     trie_.prefixes(piece, at, [&](size_t length, int32_t id) {
-      const double score = options_.user_defined[id] ? static_cast<double>(length) * best_score_ - 0.1 : options_.scores[id];
+      const double score =
+          options_.user_defined[id] ? static_cast<double>(length) * best_score_ - 0.1 : options_.scores[id];
       offer(length, id, score);
       has_single = has_single || length == char_size;
     });
@@ -47,7 +51,7 @@ void UnigramModel::search(std::string_view piece, std::vector<Node>& nodes) cons
   }
 }
 
-void UnigramModel::encode(std::string_view piece, ModelScratch&, std::vector<int32_t>& out) const {
+void UnigramModel::encode(std::string_view piece, ModelScratch& scratch, std::vector<int32_t>& out) const {
   if (piece.empty()) return;
   std::vector<Node> nodes;
   search(piece, nodes);
@@ -56,8 +60,10 @@ void UnigramModel::encode(std::string_view piece, ModelScratch&, std::vector<int
     if (nodes[end].id >= 0) {
       out.push_back(nodes[end].id);
     } else if (byte_fallback_) {
-      const std::string bytes = without_stand_ins(piece.substr(nodes[end].start, end - nodes[end].start));
-      for (size_t i = bytes.size(); i-- > 0;) out.push_back(options_.byte_ids[static_cast<uint8_t>(bytes[i])]);
+      std::string bytes(piece.substr(nodes[end].start, end - nodes[end].start));
+      if (scratch.stand_ins) bytes = without_stand_ins(bytes);
+      for (size_t i = bytes.size(); i-- > 0;)
+        out.push_back(options_.byte_ids[static_cast<uint8_t>(bytes[i])]);
     } else if (options_.unk >= 0) {
       const bool in_a_row = options_.fuse_unk && out.size() > start && out.back() == options_.unk;
       if (!in_a_row) out.push_back(options_.unk);

@@ -9,8 +9,9 @@
 namespace fathom {
 
 struct UnigramOptions {
-  bool double_sums = false;  // Hugging Face adds scores in 64 bits, SentencePiece in 32: ties fall differently
-  int32_t unk = -1;          // an unknown character; several in a row are one
+  bool double_sums =
+      false;         // Hugging Face adds scores in 64 bits, SentencePiece in 32: ties fall differently
+  int32_t unk = -1;  // an unknown character; several in a row are one
   bool fuse_unk = true;
   std::array<int32_t, 256> byte_ids{};  // all >= 0: unknown characters become bytes
   std::vector<double> scores;           // by id

@@ -90,6 +90,8 @@ std::string_view Vocabulary::text(int32_t id) const {
   return std::string_view(bytes_).substr(spans_[id].begin, spans_[id].size);
 }
 
-int64_t id_limit(size_t entries) { return static_cast<int64_t>(entries) * 2 + 65536; }
+int64_t id_limit(size_t entries) {
+  return static_cast<int64_t>(entries) * 2 + 65536;
+}
 
 }  // namespace fathom

@@ -20,10 +20,10 @@ class Vocabulary {
   int32_t find(std::string_view text) const { return find(text, hash_bytes(text)); }  // -1: none
   int32_t find(std::string_view text, uint64_t hash) const;
   bool has(int32_t id) const { return id >= 0 && id < size() && spans_[id].size != kNone; }
-  std::string_view text(int32_t id) const;  // "" where there is no such id
+  std::string_view text(int32_t id) const;                              // "" where there is no such id
   int32_t size() const { return static_cast<int32_t>(spans_.size()); }  // largest id + 1
   size_t count() const { return count_; }
-  size_t distinct() const { return used_; }  // texts; less than count() when one came twice
+  size_t distinct() const { return used_; }    // texts; less than count() when one came twice
   size_t longest() const { return longest_; }  // bytes of the longest text
 
  private:
@@ -44,8 +44,8 @@ class Vocabulary {
   size_t count_ = 0, used_ = 0, longest_ = 0;
 };
 
-// One past the largest id that a vocabulary of `entries` tokens may have: gaps are allowed, huge ids are not (they
-// would be an allocation that a few bytes of file ask for).
+// One past the largest id that a vocabulary of `entries` tokens may have: gaps are allowed, huge ids are not
+// (they would be an allocation that a few bytes of file ask for).
 int64_t id_limit(size_t entries);
 
 }  // namespace fathom

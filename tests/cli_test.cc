@@ -1,0 +1,271 @@
+// The program's surface: exit codes, one-line errors, JSON, streaming, Ctrl-C. See docs/ and the verbs' own
+// -h.
+#include <gtest/gtest.h>
+
+#include "base/mapped_file.h"
+#include "program.h"
+#include "text/utf8_stream.h"
+
+namespace fathom {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kData = FATHOM_TEST_DATA;
+const Words kVerbs{"generate", "chat", "score", "tokenize", "info", "convert", "quantize", "bench"};
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Words kGreedy{"generate", "-m", "builtin", "--temp", "0", "-p", "Once upon a time"};
+
+// The exit code, nothing on stdout, and one line on stderr that begins with "fathom: " and holds `part`.
+void expect_refused(const Words& arguments, int code, const std::string& part,
+                    const ProgramOptions& options = {}) {
+  const ProgramResult r = run_fathom(arguments, options);
+  std::string command;
+  for (const std::string& word : arguments) command += word + " ";
+  SCOPED_TRACE(command + "-> " + r.err);
+  EXPECT_EQ(r.exit_code, code);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(r.err.starts_with("fathom: "));
+  EXPECT_EQ(r.err.find('\n'), r.err.size() - 1) << "one line";
+  EXPECT_NE(r.err.find(part), std::string::npos) << "expected: " << part;
+}
+
+TEST(Cli, VersionSaysWhatItIs) {
+  const ProgramResult r = run_fathom({"--version"});
+  EXPECT_EQ(r.exit_code, 0);
+  for (const char* part : {"fathom 0.", "commit ", "ISA: ", "BLAS: ", "CUDA: "})
+    EXPECT_NE(r.out.find(part), std::string::npos) << part;
+}
+
+TEST(Cli, HelpOfEveryVerbHasAnExample) {
+  const ProgramResult all = run_fathom({"-h"});
+  EXPECT_EQ(all.exit_code, 0);
+  for (const std::string& verb : kVerbs) {
+    EXPECT_NE(all.out.find("\n  " + verb + " "), std::string::npos) << verb;
+    for (const char* flag : {"-h", "--help"}) {
+      const ProgramResult r = run_fathom({verb, flag});
+      EXPECT_EQ(r.exit_code, 0);
+      EXPECT_EQ(r.err, "");
+      EXPECT_NE(r.out.find("Example:\n  fathom " + verb), std::string::npos) << r.out;
+    }
+  }
+  for (const char* later : {"train", "serve", "sweep"})
+    EXPECT_EQ(all.out.find(later), std::string::npos) << later;
+}
+
+TEST(Cli, UnknownWordsNameTheNearest) {
+  expect_refused({}, 2, "a verb is missing");
+  expect_refused({"genrate"}, 2, "did you mean 'generate'?");
+  expect_refused({"zzzzzz"}, 2, "unknown verb 'zzzzzz' (");
+  expect_refused({"generate", "--tmep", "0"}, 2, "did you mean '--temp'?");
+  expect_refused({"generate", "--top-q=3"}, 2, "did you mean '--top-");
+  expect_refused({"score", "stray"}, 2, "unexpected argument 'stray'");
+  expect_refused({"generate", "-m"}, 2, "-m");
+}
+
+TEST(Cli, OptionValuesAreChecked) {
+  const auto refused = [](const Words& more, const std::string& part) {
+    expect_refused(kGreedy + more, 2, part);
+  };
+  refused({"-t", "0"}, "--threads must be a whole number from 1 to 1024, got '0'");
+  refused({"-t", "-3"}, "got '-3'");
+  refused({"-t", "99999"}, "got '99999'");
+  refused({"-t", "two"}, "got 'two'");
+  refused({"-n", "1.5"}, "got '1.5'");
+  refused({"-c", "0"}, "--ctx-size");
+  refused({"--device", "gpu"}, "--device must be one of cpu, cuda, got 'gpu'");
+  refused({"--dtype", "q9"}, "--dtype must be one of f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, got 'q9'");
+  refused({"--dtype", "q4_k"}, "got 'q4_k'");
+  refused({"-ctk", "q4_0"}, "-ctk must be one of f32, f16, bf16, q8_0, got 'q4_0'");
+  refused({"--top-p", "2"}, "top-p must be between 0 and 1, got 2");
+  refused({"--top-k", "-1"}, "--top-k");
+  refused({"--min-p", "nan"}, "--min-p must be a number, got 'nan'");
+  refused({"--repeat-penalty", "0"}, "repeat-penalty must be above 0");
+  refused({"--stop", ""}, "--stop must not be empty");
+  refused({"--logit-bias", "5"}, "TOKEN:VALUE");
+  refused({"--logit-bias", "512:1"}, "token 512 is not in the vocabulary of 512");
+  refused({"-f", "x.txt"}, "either -p or -f");
+  refused({"--system", "S"}, "--chat-template");
+  refused({"--chat-template", "alpaca"},
+          "must be one of chatml, llama2, llama3, mistral, gemma, zephyr, olmo2, got 'alpaca'");
+  expect_refused({"generate", "-m", "builtin"}, 2, "either -p or -f");
+  expect_refused({"generate", "-p", "x"}, 2, "-m is missing");
+  expect_refused(Words{"generate", "-m", "builtin", "-p", "x", "--temp", "-1"}, 2,
+                 "temperature must be 0 or more, got -1");
+}
+
+TEST(Cli, ADenseModelHasNothingToSkip) {
+  const auto refused = [](const Words& more, const std::string& part) {
+    expect_refused(kGreedy + more, 2, part);
+  };
+  refused({"--budget", "0.5"}, "needs an adapter with a calibration table");
+  refused({"--saved", "0.25"}, "a budget of 0.75");
+  refused({"--budget", "1.5"}, "above 0 and at most 1, got 1.5");
+  refused({"--budget", "1", "--saved", "0"}, "the same thing twice");
+  refused({"--adapter", "somewhere"}, "--adapter somewhere");
+  refused({"--speculate", "4"}, "needs a skipping method");
+  refused({"--execution", "masked"}, "--execution masked");
+  refused({"--decide", "batch_quantile"}, "--decide batch_quantile");
+  for (const Words& more : {Words{"--budget", "1"}, Words{"--saved", "0"}}) {
+    EXPECT_EQ(run_fathom(kGreedy + Words{"-n", "3"} + more).exit_code, 0);
+  }
+}
+
+TEST(Cli, StoriesReproduceTheirKnownText) {
+  const std::string known = read_text_file(kData + "/stories260k/stories260K.greedy_n200.expected.txt");
+  const ProgramResult r = run_fathom({"generate", "-m", "builtin", "-p", "", "-n", "200", "--temp", "0"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  ASSERT_GT(r.out.size(), 400u);
+  const size_t length = std::min(known.size(), r.out.size() - 1);
+  EXPECT_EQ(r.out.substr(0, length), known.substr(0, length));
+  EXPECT_NE(r.err.find("200 new tokens"), std::string::npos) << r.err;
+  EXPECT_EQ(run_fathom({"generate", "-m", "builtin", "-p", "", "-n", "5", "-q"}).err, "");
+}
+
+TEST(Cli, GenerateJsonHasItsFields) {
+  const nlohmann::json out = run_fathom(kGreedy + Words{"-n", "12", "--json"}).json();
+  EXPECT_EQ(
+      out.at("text"),
+      run_fathom(kGreedy + Words{"-n", "12", "-q"}).out.substr(0, out.at("text").get<std::string>().size()));
+  EXPECT_EQ(out.at("ids").size(), 12u);
+  EXPECT_EQ(out.at("prompt_tokens"), 5);
+  EXPECT_EQ(out.at("generated_tokens"), 12);
+  EXPECT_EQ(out.at("finish_reason"), "length");
+  EXPECT_GT(out.at("prefill_tokens_per_s"), 0);
+  EXPECT_GT(out.at("decode_tokens_per_s"), 0);
+  EXPECT_EQ(out.at("skip_ratio"), 0);
+  for (const char* field : {"block_flops", "net_flops", "net_bytes"}) EXPECT_EQ(out.at(field), 1) << field;
+  EXPECT_EQ(out.at("depth"), std::vector<double>(12, 5.0));
+}
+
+TEST(Cli, StopStringsEndTheText) {
+  const nlohmann::json out =
+      run_fathom(kGreedy + Words{"-n", "60", "--stop", "nowhere", "--stop", "girl", "--json"}).json();
+  EXPECT_EQ(out.at("finish_reason"), "stop");
+  EXPECT_EQ(out.at("text"), ", there was a little ");
+}
+
+TEST(Cli, TheSeedDecidesAndThreadsDoNot) {
+  const auto text = [](const Words& more) {
+    return run_fathom(Words{"generate", "-m", "builtin", "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k",
+                            "0", "-q"} +
+                      more)
+        .out;
+  };
+  const std::string one = text({"-s", "1"});
+  EXPECT_EQ(text({"-s", "1"}), one);
+  EXPECT_EQ(text({"-s", "1", "-t", "1"}), one);
+  EXPECT_EQ(text({"-s", "1", "-t", "5"}), one);
+  EXPECT_NE(text({"-s", "2"}), one);
+}
+
+TEST(Cli, PromptsComeFromFilesAndStdin) {
+  const TemporaryFolder folder;
+  const std::string expected = run_fathom(kGreedy + Words{"-n", "10", "-q"}).out;
+  const Words base{"generate", "-m", "builtin", "--temp", "0", "-n", "10", "-q", "-f"};
+  EXPECT_EQ(run_fathom(base + Words{folder.write("p.txt", "Once upon a time")}).out, expected);
+  ProgramOptions options;
+  options.input = "Once upon a time";
+  EXPECT_EQ(run_fathom(base + Words{"-"}, options).out, expected);
+  expect_refused(base + Words{folder / "missing.txt"}, 1, "missing.txt");
+  // A prompt may begin with a dash.
+  EXPECT_EQ(run_fathom({"generate", "-m", "builtin", "-n", "1", "-p", "-hello"}).exit_code, 0);
+}
+
+// Two byte tokens of "é" (0xC3, 0xA9) are made to alternate: every write is whole characters.
+TEST(Cli, StreamingNeverSplitsACharacter) {
+  const ProgramResult r = run_fathom({"generate", "-m", "builtin", "-p", "a", "-n", "41", "--temp", "0",
+                                      "--logit-bias", "198:100000", "--logit-bias", "172:100000",
+                                      "--frequency-penalty", "1000", "--repeat-last-n", "-1"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  size_t accents = 0;
+  for (size_t at = r.out.find("\xC3\xA9"); at != std::string::npos; at = r.out.find("\xC3\xA9", at + 1))
+    ++accents;
+  EXPECT_EQ(accents, 20u) << r.out;
+  for (const std::string& read : r.reads) EXPECT_EQ(to_valid_utf8(read), read);
+  EXPECT_NE(r.out.find("\xEF\xBF\xBD"), std::string::npos) << "an odd byte is left at one end";
+}
+
+TEST(Cli, ShowDepthShadesEveryToken) {
+  const ProgramResult r = run_fathom(kGreedy + Words{"-n", "8", "--show-depth"});
+  EXPECT_EQ(r.exit_code, 0);
+  size_t shades = 0;
+  for (size_t at = r.out.find("\x1b[48;5;255"); at != std::string::npos;
+       at = r.out.find("\x1b[48;5;255", at + 1))
+    ++shades;
+  EXPECT_EQ(shades, 8u) << "all tokens, one shade";
+}
+
+TEST(Cli, ContextLimits) {
+  expect_refused(kGreedy + Words{"-c", "4"}, 1, "the prompt has 5 tokens, the context 4");
+  expect_refused({"score", "-m", "builtin", "-c", "4", "-p", "Once upon a time"}, 1,
+                 "the text has 5 tokens, the context 4");
+  const nlohmann::json full = run_fathom(kGreedy + Words{"-c", "16", "-n", "-1", "--json"}).json();
+  EXPECT_EQ(full.at("finish_reason"), "length");
+  EXPECT_EQ(full.at("generated_tokens"), 12);
+  const nlohmann::json shifted =
+      run_fathom(kGreedy + Words{"-c", "16", "-n", "40", "--context-shift", "--json"}).json();
+  EXPECT_EQ(shifted.at("generated_tokens"), 40);
+  EXPECT_GE(shifted.at("context_shifts"), 2);
+  const ProgramResult longer = run_fathom(kGreedy + Words{"-c", "1000", "-n", "2"});
+  EXPECT_EQ(longer.exit_code, 0);
+  EXPECT_NE(longer.err.find("warning: -c 1000 is longer than the 512 tokens"), std::string::npos)
+      << longer.err;
+}
+
+TEST(Cli, CacheTypesChangeLittle) {
+  const auto text = [](const Words& more) {
+    return run_fathom(kGreedy + Words{"-n", "30", "-q"} + more).out;
+  };
+  EXPECT_EQ(text({"-ctk", "f32", "-ctv", "f32"}), text({"--dtype", "f32"}));
+  EXPECT_FALSE(text({"-ctk", "bf16", "-ctv", "f16"}).empty());
+  expect_refused(kGreedy + Words{"-ctk", "q8_0"}, 1, "multiple of 32");  // heads of 8
+}
+
+TEST(Cli, CtrlCEndsCleanly) {
+  ProgramOptions options;
+  options.interrupt_when = [](const std::string& out) { return out.size() > 200; };
+  const Words endless{"generate", "-m", "builtin",         "-p",          "Once",
+                      "-n",       "-1", "--context-shift", "--ignore-eos"};
+  const ProgramResult r = run_fathom(endless, options);
+  EXPECT_EQ(r.exit_code, 130);
+  EXPECT_EQ(r.out.back(), '\n');
+  EXPECT_EQ(to_valid_utf8(r.out), r.out);
+  EXPECT_EQ(r.err.find("terminate"), std::string::npos) << r.err;
+}
+
+TEST(Cli, ControlCharactersOfNamesAreEscaped) {
+  const ProgramResult r = run_fathom({"info", "-m", "/no\x1b[31m\nsuch"});
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_EQ(r.err.find('\x1b'), std::string::npos);
+  EXPECT_NE(r.err.find("/no\\x1b[31m\\x0asuch"), std::string::npos) << r.err;
+}
+
+TEST(Cli, ChatTalks) {
+  const Words base{"chat", "-m", "builtin", "--chat-template", "chatml", "--temp", "0", "-n", "8"};
+  ProgramOptions options;
+  options.input = "Hello\n\n/reset\nHello\n/help\n/exit\nnot read\n";
+  const ProgramResult r = run_fathom(base, options);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const size_t line = r.out.find('\n');
+  ASSERT_NE(line, std::string::npos);
+  EXPECT_EQ(r.out.substr(0, line), r.out.substr(line + 1, line)) << "after /reset the answer is the same";
+  EXPECT_NE(r.out.find("/exit ends"), std::string::npos);
+  options.input = "Hello";  // no line end, no /exit
+  EXPECT_EQ(run_fathom(base, options).exit_code, 0);
+  options.input = "Hello\n";
+  expect_refused({"chat", "-m", "builtin"}, 1,
+                 "no chat template; choose one with --chat-template: chatml, llama2", options);
+  expect_refused(base + Words{"-c", "16"}, 1, "/reset starts anew", options);
+  options.input = "Hello, how are you?\nAnd what is your name?\nAnd where do you live?\n";
+  const ProgramResult shifted = run_fathom(base + Words{"-c", "160", "--context-shift"}, options);
+  EXPECT_EQ(shifted.exit_code, 0) << shifted.err;
+}
+
+}  // namespace
+}  // namespace fathom
