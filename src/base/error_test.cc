@@ -24,6 +24,8 @@ TEST(Printable, EscapesWhatIsNotUtf8) {
   EXPECT_EQ(printable("\x80"), "\\x80") << "no lead byte";
   EXPECT_EQ(printable("\xC0\x9B"), "\\xc0\\x9b") << "overlong ESC";
   EXPECT_EQ(printable("\xE0\x80\x9B"), "\\xe0\\x80\\x9b");
+  EXPECT_EQ(printable("\xE0\x82\x9B"), "\\xe0\\x82\\x9b") << "overlong C1";
+  EXPECT_EQ(printable("\xF0\x80\x82\x9B"), "\\xf0\\x80\\x82\\x9b");
   EXPECT_EQ(printable("\xED\xA0\x80"), "\\xed\\xa0\\x80") << "surrogate";
   EXPECT_EQ(printable("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80") << "above U+10FFFF";
 }

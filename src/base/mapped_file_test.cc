@@ -113,7 +113,6 @@ TEST_F(MappedFileTest, TruncationWhileInUseEndsWithOneLine) {
   EXPECT_EQ(end.errors, "fathom: the file was truncated or could not be read while in use: " + path + "\n");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have handlers of their own
 TEST_F(MappedFileTest, AnotherBusErrorIsNotOurs) {
   const std::string path = write("model", std::string(1 << 20, 'm')), other = write("other", "x");
   const Ended end = in_child([&] {
@@ -121,14 +120,13 @@ TEST_F(MappedFileTest, AnotherBusErrorIsNotOurs) {
     const int fd = open(path.c_str(), O_RDONLY);
     const auto* data =
         static_cast<const volatile char*>(mmap(nullptr, 1 << 20, PROT_READ, MAP_SHARED, fd, 0));
-    if (truncate(path.c_str(), 0) != 0) _exit(7);
+    if (truncate(path.c_str(), 0) != 0) _exit(0);
     static_cast<void>(data[5000]);
   });
-  ASSERT_TRUE(WIFSIGNALED(end.status));
-  EXPECT_EQ(WTERMSIG(end.status), SIGBUS);
-  EXPECT_EQ(end.errors, "");
+  // It dies as it would have: by the signal, or in the handler that was there before ours (a sanitizer's).
+  EXPECT_TRUE(WIFSIGNALED(end.status) || WEXITSTATUS(end.status) != 0) << end.status;
+  EXPECT_EQ(end.errors.find("fathom: "), std::string::npos) << end.errors;
 }
-#endif
 
 }  // namespace
 }  // namespace fathom

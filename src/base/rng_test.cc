@@ -80,6 +80,10 @@ TEST(Rng, BelowIsEven) {
   std::vector<int> seen(7);
   for (int i = 0; i < 70000; ++i) ++seen.at(rng.below(7));
   for (const int count : seen) EXPECT_NEAR(count, 10000, 500);
+  // Four numbers for three values: without rejection every third value would come twice as often.
+  int thirds = 0;
+  for (int i = 0; i < 30000; ++i) thirds += rng.below(3u << 30) % 3 == 0;
+  EXPECT_NEAR(thirds, 10000, 400);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(rng.below(1), 0u);
   for (int i = 0; i < 100; ++i) EXPECT_LT(rng.below(0x80000001u), 0x80000001u);
 }

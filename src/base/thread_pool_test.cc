@@ -106,6 +106,14 @@ TEST(ThreadPool, RethrowsTheFirstThreadsException) {
     pool.run([&](int thread) { ran += thread == 0; });  // the pool is as good as new
     EXPECT_EQ(ran, 1);
   }
+  try {
+    pool.run([](int thread) {
+      if (thread == 2) throw std::runtime_error("another");
+    });
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "another");  // not thread 1's of before
+  }
   EXPECT_THROW(pool.run([](int thread) {
     if (thread == 0) throw std::logic_error("caller");
   }),

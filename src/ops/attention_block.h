@@ -18,7 +18,7 @@ namespace fathom {
 
 inline constexpr int kCacheTypes = 4;  // f32, f16, bf16, q8_0, in this order
 inline constexpr int64_t kBlockKeys = 64;
-inline constexpr int64_t kMostQueries = 4;  // query vectors in one call
+inline constexpr int64_t kMostQueries = 3;  // query vectors in one call: 3 × 4 keys fill the registers
 
 // Where the keys (or values) of one block and KV head lie: key j at base + slots[j] · step.
 struct BlockRows {

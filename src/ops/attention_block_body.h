@@ -66,7 +66,7 @@ template <int NQ, int NK, class Load, class Query>
 template <int NQ, class Load, class Query>
 void score_keys(const Query* const* q, int64_t dim, BlockRows keys, int64_t begin, int64_t end,
                 float* scores) {
-  constexpr int kKeys = NQ == 4 ? 2 : 4;  // as many sums as the registers hold
+  constexpr int kKeys = 4;
   int64_t j = begin;
   for (; j + kKeys <= end; j += kKeys) {
     const uint8_t* key[kKeys];
@@ -88,10 +88,8 @@ void scores(const Query* const* q, int64_t n, int64_t dim, BlockRows keys, int64
       return score_keys<1, Load>(q, dim, keys, begin, end, out);
     case 2:
       return score_keys<2, Load>(q, dim, keys, begin, end, out);
-    case 3:
-      return score_keys<3, Load>(q, dim, keys, begin, end, out);
     default:
-      return score_keys<4, Load>(q, dim, keys, begin, end, out);
+      return score_keys<3, Load>(q, dim, keys, begin, end, out);
   }
 }
 
@@ -126,7 +124,7 @@ template <int NQ, int NC, class Load, class Weight>
 
 template <int NQ, class Load, class Weight>
 void value_sums(const Weight* p, int64_t dim, BlockRows values, int64_t begin, int64_t end, float* sums) {
-  constexpr int kChunks = NQ == 4 ? 2 : 4;
+  constexpr int kChunks = 4;
   int64_t d = 0;
   for (; d + 8 * kChunks <= dim; d += 8 * kChunks) {
     value_tile<NQ, kChunks, Load>(p, dim, values, begin, end, d, sums);
@@ -142,10 +140,8 @@ void values(const Weight* p, int64_t n, int64_t dim, BlockRows rows, int64_t beg
       return value_sums<1, Load>(p, dim, rows, begin, end, sums);
     case 2:
       return value_sums<2, Load>(p, dim, rows, begin, end, sums);
-    case 3:
-      return value_sums<3, Load>(p, dim, rows, begin, end, sums);
     default:
-      return value_sums<4, Load>(p, dim, rows, begin, end, sums);
+      return value_sums<3, Load>(p, dim, rows, begin, end, sums);
   }
 }
 
@@ -191,7 +187,8 @@ Partial softmax(float* scores, int64_t begin, int64_t end, ScoreRule rule) {
 
 void merge(Partial* totals, float* total_sums, const Partial* next, const float* next_sums, int64_t n,
            int64_t dim) {
-  float weight[2 * kMostQueries] = {};  // of what came before, then of the next block
+  float weight[8] = {};  // of what came before, then of the next block
+  static_assert(2 * kMostQueries <= 8);
   for (int64_t i = 0; i < n; ++i) {
     const float top = totals[i].max > next[i].max ? totals[i].max : next[i].max;
     weight[i] = totals[i].max - top;

@@ -4,7 +4,6 @@
 // partial results, and merge them in block order. The merged operations are the same ones in the same order,
 // so both ways give the same bits.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "ops/attention_block.h"
@@ -216,12 +215,10 @@ template <class Sink>
 void AttentionCall::attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work,
                            Sink&& sink) const {
   const int64_t count = vectors(tile);
-  const int64_t at_once =
-      group_ % 4 == 0 ? 4 : 3;  // what the register tiles like; a group of 4 or 3 stays together
   int64_t member = 0;
   const QueryRow* row = &plan_.rows[static_cast<size_t>(tile.first)];
   for (int64_t first = 0, n = 0; first < count; first += n) {
-    n = count - first == 4 ? 4 : std::min(at_once, count - first);
+    n = std::min(kMostQueries, count - first);
     const float* query[kMostQueries];
     int64_t begin[kMostQueries], end[kMostQueries], low = kKeyBlock, high = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -300,7 +297,7 @@ void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const
 }
 
 // Tiles × KV heads shared out: each to the thread with the least to do so far, the last tiles (of a causal
-// sequence the dearest) first. `owner` has one byte for each.
+// sequence the dearest) first. owner[tile · KV heads + head] is the thread.
 void share_out(const AttentionPlan& plan, int64_t kv_heads, std::span<int64_t> loads, int32_t* owner) {
   std::fill(loads.begin(), loads.end(), 0);
   for (auto item = static_cast<int64_t>(plan.tiles.size()) * kv_heads - 1; item >= 0; --item) {

@@ -47,6 +47,7 @@ TEST(Rope, MatchesTheDefinition) {
     check(rope_case({50, 9, 64}, {.style = style, .magnitude = 1.2f}, 100));
     check(rope_case({3, 2, 12}, {.style = style}, 131072));  // half a head is not whole vectors
     check(rope_case({2, 1, 256}, {.style = style}, 1 << 20));
+    check(rope_case({6, 1, 128}, {.style = style}, INT32_MAX));  // beyond what the fast sine takes
     check(rope_case({0, 2, 16}, {.style = style}, 4));
   }
 }

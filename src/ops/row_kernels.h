@@ -17,6 +17,9 @@ struct RowKernels {
   // out_a = a · cos − b · sin, out_b = b · cos + a · sin
   void (*rotate)(const float* a, const float* b, const float* cos, const float* sin, float* out_a,
                  float* out_b, int64_t n);
+  // Sine and cosine, times magnitude, of angles below 2e5: position · inverse_frequency.
+  void (*turn)(float position, const float* inverse_frequency, float magnitude, float* cos, float* sin,
+               int64_t n);
   float (*max)(const float* x, int64_t n);
   void (*exp_less)(const float* x, float less, float* out, int64_t n);  // e^(x − less), for x ≤ less
   void (*to_f16)(const float* x, void* out, int64_t n);

@@ -106,6 +106,20 @@ void rotate(const float* a, const float* b, const float* cos, const float* sin, 
   store_first(out_b + i, second, rest);
 }
 
+void turn(float position, const float* inverse_frequency, float magnitude, float* cos, float* sin,
+          int64_t n) {
+  const F8 at = broadcast(position), size = broadcast(magnitude);
+  for (int64_t i = 0; i < n; i += 8) {
+    const int64_t rest = n - i;
+    const F8 frequency =
+        rest >= 8 ? load(inverse_frequency + i) : load(Padded(inverse_frequency + i, rest).lane);
+    F8 s, c;
+    sin_cos(mul(at, frequency), &s, &c);
+    store_first(sin + i, mul(s, size), rest < 8 ? rest : 8);
+    store_first(cos + i, mul(c, size), rest < 8 ? rest : 8);
+  }
+}
+
 float max_of(const float* x, int64_t n) {
   F8 best = broadcast(-__builtin_inff());
   int64_t i = 0;
@@ -151,8 +165,20 @@ void to_q8_0(const float* x, void* out, int64_t n) {
   }
 }
 
-constexpr RowKernels kTable{rms_norm, silu_product, gelu_product, soft_cap, add_rows, rotate,
-                            max_of,   exp_less,     to_f16,       to_bf16,  to_q8_0};
+constexpr RowKernels kTable{
+    .rms_norm = rms_norm,
+    .silu_product = silu_product,
+    .gelu_product = gelu_product,
+    .soft_cap = soft_cap,
+    .add = add_rows,
+    .rotate = rotate,
+    .turn = turn,
+    .max = max_of,
+    .exp_less = exp_less,
+    .to_f16 = to_f16,
+    .to_bf16 = to_bf16,
+    .to_q8_0 = to_q8_0,
+};
 
 }  // namespace
 }  // namespace fathom

@@ -129,6 +129,15 @@ inline F8 scale_by_power(const F8& x, const F8& rounded) {
     return bits_to_float(float_to_bits(x.lane[i]) + (float_to_bits(rounded.lane[i]) << 23));
   });
 }
+// Of a whole number left in the low bits: where it is odd; and x negated where its second bit is set.
+inline F8 select_odd(const F8& whole, const F8& odd, const F8& even) {
+  return each_lane([&](int i) { return float_to_bits(whole.lane[i]) & 1 ? odd.lane[i] : even.lane[i]; });
+}
+inline F8 negate_by_second_bit(const F8& x, const F8& whole) {
+  return each_lane([&](int i) {
+    return bits_to_float(float_to_bits(x.lane[i]) ^ (float_to_bits(whole.lane[i]) & 2) << 30);
+  });
+}
 inline F8 round_to_half(const F8& a) {
   return each_lane([&](int i) { return half_to_float(float_to_half(a.lane[i])); });
 }
@@ -232,6 +241,19 @@ inline float32x4_t scale_by_power(float32x4_t x, float32x4_t rounded) {
 inline F8 scale_by_power(F8 x, F8 rounded) {
   return {scale_by_power(x.lo, rounded.lo), scale_by_power(x.hi, rounded.hi)};
 }
+inline float32x4_t select_odd(float32x4_t whole, float32x4_t odd, float32x4_t even) {
+  return vbslq_f32(vtstq_s32(vreinterpretq_s32_f32(whole), vdupq_n_s32(1)), odd, even);
+}
+inline F8 select_odd(F8 whole, F8 odd, F8 even) {
+  return {select_odd(whole.lo, odd.lo, even.lo), select_odd(whole.hi, odd.hi, even.hi)};
+}
+inline float32x4_t negate_by_second_bit(float32x4_t x, float32x4_t whole) {
+  const uint32x4_t bit = vandq_u32(vreinterpretq_u32_f32(whole), vdupq_n_u32(2));
+  return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(x), vshlq_n_u32(bit, 30)));
+}
+inline F8 negate_by_second_bit(F8 x, F8 whole) {
+  return {negate_by_second_bit(x.lo, whole.lo), negate_by_second_bit(x.hi, whole.hi)};
+}
 inline F8 round_to_half(F8 a) {
   return {vcvt_f32_f16(vcvt_f16_f32(a.lo)), vcvt_f32_f16(vcvt_f16_f32(a.hi))};
 }
@@ -319,6 +341,14 @@ inline F8 power_of_two(F8 rounded) {
 inline F8 scale_by_power(F8 x, F8 rounded) {
   const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded.v), 23);
   return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), shifted))};
+}
+inline F8 select_odd(F8 whole, F8 odd, F8 even) {
+  const __m256i low_bit_to_sign = _mm256_slli_epi32(_mm256_castps_si256(whole.v), 31);
+  return {_mm256_blendv_ps(even.v, odd.v, _mm256_castsi256_ps(low_bit_to_sign))};
+}
+inline F8 negate_by_second_bit(F8 x, F8 whole) {
+  const __m256i bit = _mm256_and_si256(_mm256_castps_si256(whole.v), _mm256_set1_epi32(2));
+  return {_mm256_xor_ps(x.v, _mm256_castsi256_ps(_mm256_slli_epi32(bit, 30)))};
 }
 inline F8 round_to_half(F8 a) {
   return {_mm256_cvtph_ps(_mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT))};

@@ -167,7 +167,7 @@ std::string check_format(const MatmulKernels& kernels, DType dtype) {
   if (block == 1) ks = {1, 7, 20, 576};
   for (int64_t k : ks) {
     for (int64_t rows : {1, 2, 3, 5, 8, 17, 64}) {
-      for (int64_t columns : {1, 7, 43}) {
+      for (int64_t columns : {1, 7, 71}) {
         if (std::string text = check_shape(kernels, dtype, rows, columns, k); !text.empty()) {
           return std::to_string(rows) + " rows, " + std::to_string(columns) +
                  " columns, k = " + std::to_string(k) + ": " + text;

@@ -7,36 +7,56 @@ namespace {
 
 constexpr int kTileColumns = 8;
 
-struct Activations {  // 32 elements of one row
+struct Activations {  // 32 elements of one row; scale and sum in both lanes
   Int8x32 q;
-  float scale, sum;
-  int32_t minus[2];
+  float32x2_t scale, sum;
+  int32x2_t minus;
 };
 
-inline int8x16_t round_to_int8(const float* x, float inverse) {
-  int32x4_t q[4];
-  for (int i = 0; i < 4; ++i) q[i] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 4 * i), inverse));
-  return vcombine_s8(vmovn_s16(vcombine_s16(vmovn_s32(q[0]), vmovn_s32(q[1]))),
-                     vmovn_s16(vcombine_s16(vmovn_s32(q[2]), vmovn_s32(q[3]))));
+inline Activations zero_activations() {
+  return {{vdupq_n_s8(0), vdupq_n_s8(0)}, vdup_n_f32(0.0f), vdup_n_f32(0.0f), vdup_n_s32(0)};
 }
 
+// Rounds to nearest even by adding 1.5 * 2^23: the integer is then in the low bits (see kMagicBits), its last
+// byte is kept.
+inline int8x16_t round_to_int8(const float* x, float32x2_t inverse) {
+  int16x8_t q[4];
+  for (int i = 0; i < 4; ++i) {
+    const float32x4_t scaled = vmulq_lane_f32(vld1q_f32(x + 4 * i), inverse, 0);
+    q[i] = vreinterpretq_s16_f32(vaddq_f32(scaled, vdupq_n_f32(12582912.0f)));
+  }
+  return vuzp1q_s8(vreinterpretq_s8_s16(vuzp1q_s16(q[0], q[1])),
+                   vreinterpretq_s8_s16(vuzp1q_s16(q[2], q[3])));
+}
+
+inline uint32x4_t magnitude(const float* x) {
+  return vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x)));
+}
+
+// As the scalar one; everything but the two rare cases stays in vector registers.
 inline Activations quantize_block(const float* x) {
-  uint32x4_t top = vdupq_n_u32(0);
-  for (int i = 0; i < 8; ++i) top = vmaxq_u32(top, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + 4 * i))));
-  const uint32_t bits = vmaxvq_u32(top);
-  const float largest = vget_lane_f32(vreinterpret_f32_u32(vdup_n_u32(bits)), 0);
-  Activations out{{vdupq_n_s8(0), vdupq_n_s8(0)}, 0.0f, 0.0f, {0, 0}};
-  if (bits >= 0x7f800000) {
-    out.scale = out.sum = vget_lane_f32(vreinterpret_f32_u32(vdup_n_u32(0x7fc00000)), 0);
+  uint32x4_t top[4];
+  for (int i = 0; i < 4; ++i) top[i] = vmaxq_u32(magnitude(x + 4 * i), magnitude(x + 16 + 4 * i));
+  uint32x4_t most = vmaxq_u32(vmaxq_u32(top[0], top[1]), vmaxq_u32(top[2], top[3]));
+  most = vpmaxq_u32(most, most);
+  most = vpmaxq_u32(most, most);
+  const float32x2_t largest = vreinterpret_f32_u32(vget_low_u32(most));
+  Activations out = zero_activations();
+  if (vgetq_lane_u32(most, 0) >= 0x7f800000) {
+    out.scale = out.sum = vreinterpret_f32_u32(vdup_n_u32(0x7fc00000));
     return out;
   }
-  if (largest < 1e-30f) return out;
-  const float inverse = 127.0f / largest;
+  if (vget_lane_f32(largest, 0) < 1e-30f) return out;
+  const float32x2_t inverse = vdiv_f32(vdup_n_f32(127.0f), largest);
   out.q = {round_to_int8(x, inverse), round_to_int8(x + 16, inverse)};
-  out.minus[0] = -vaddlvq_s8(out.q.low);
-  out.minus[1] = -vaddlvq_s8(out.q.high);
-  out.scale = largest * (1.0f / 127.0f);
-  out.sum = out.scale * static_cast<float>(-(out.minus[0] + out.minus[1]));
+  const int8x16_t ones = vdupq_n_s8(1);
+  const int32x4_t low = vdotq_s32(vdupq_n_s32(0), out.q.low, ones),
+                  high = vdotq_s32(vdupq_n_s32(0), out.q.high, ones);
+  const int32x4_t pairs = vpaddq_s32(low, high);
+  const int32x2_t sums = vget_low_s32(vpaddq_s32(pairs, pairs));  // of the two halves
+  out.minus = vneg_s32(sums);
+  out.scale = vmul_n_f32(largest, 1.0f / 127.0f);
+  out.sum = vmul_f32(out.scale, vcvt_f32_s32(vpadd_s32(sums, sums)));
   return out;
 }
 
@@ -45,10 +65,9 @@ void quantize_row(const float* x, int64_t k, const QuantRow& out) {
     const Activations block = quantize_block(x + 32 * b);
     vst1q_s8(out.q + 32 * b, block.q.low);
     vst1q_s8(out.q + 32 * b + 16, block.q.high);
-    out.scale[b] = block.scale;
-    out.sum[b] = block.sum;
-    out.minus[2 * b] = block.minus[0];
-    out.minus[2 * b + 1] = block.minus[1];
+    vst1_lane_f32(out.scale + b, block.scale, 0);
+    vst1_lane_f32(out.sum + b, block.sum, 0);
+    vst1_s32(out.minus + 2 * b, block.minus);
   }
 }
 
@@ -91,7 +110,7 @@ inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, c
 // How many times four rows are read together. Twice where arithmetic is what limits: while one four waits for
 // its sums, the other one works.
 template <class F>
-constexpr int kFours = F::kBytes <= 24 ? 2 : 1;
+constexpr int kFours = F::kBytes <= 20 ? 2 : 1;
 
 template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
@@ -125,19 +144,18 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
 // A record of packed rows (i8mm's kernels read it too): for each 8 elements, rows 0 and 1 side by side, then
 // rows 2 and 3; after these 128 bytes the scales as 0 0 1 1, 2 2 3 3 and the sums likewise.
 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
-  const Activations zero{{vdupq_n_s8(0), vdupq_n_s8(0)}, 0.0f, 0.0f, {0, 0}};
   for (int64_t b = 0; b < k / 32; ++b) {
     uint8_t* record = packed + b * kRowRecord;
     for (int r = 0; r < kTileRows; ++r) {
-      const Activations block = r < rows ? quantize_block(x + r * stride + 32 * b) : zero;
+      const Activations block = r < rows ? quantize_block(x + r * stride + 32 * b) : zero_activations();
       int8_t* q = reinterpret_cast<int8_t*>(record) + 16 * (r / 2) + 8 * (r % 2);
       vst1_s8(q, vget_low_s8(block.q.low));
       vst1_s8(q + 32, vget_high_s8(block.q.low));
       vst1_s8(q + 64, vget_low_s8(block.q.high));
       vst1_s8(q + 96, vget_high_s8(block.q.high));
       float* scale = reinterpret_cast<float*>(record + 128) + 2 * r;
-      scale[0] = scale[1] = block.scale;
-      scale[8] = scale[9] = block.sum;
+      vst1_f32(scale, block.scale);
+      vst1_f32(scale + 8, block.sum);
     }
   }
 }

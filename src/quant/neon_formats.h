@@ -53,15 +53,13 @@ inline Int8x32 nibbles(const uint8_t* bytes) {
   return {vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15))), vreinterpretq_s8_u8(vshrq_n_u8(packed, 4))};
 }
 
-// 16 for each set bit of 32, element i at bit i.
+// 16 for each set bit of 32, element i at bit i. Reads 16 bytes, of which the first four count.
 inline Int8x32 high_bits(const uint8_t* bytes) {
   const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
-  const uint8x8_t all = vreinterpret_u8_u32(vdup_n_u32(load_u32(bytes)));
-  const uint8x16_t spread = vcombine_u8(all, all);
   const uint8x16_t low_index = vcombine_u8(vdup_n_u8(0), vdup_n_u8(1));
-  const uint8x16_t low = vqtbl1q_u8(spread, low_index);
-  const uint8x16_t high = vqtbl1q_u8(spread, vaddq_u8(low_index, vdupq_n_u8(2)));
-  const uint8x16_t sixteen = vdupq_n_u8(16);
+  const uint8x16_t packed = vld1q_u8(bytes), sixteen = vdupq_n_u8(16);
+  const uint8x16_t low = vqtbl1q_u8(packed, low_index);
+  const uint8x16_t high = vqtbl1q_u8(packed, vaddq_u8(low_index, vdupq_n_u8(2)));
   return {vreinterpretq_s8_u8(vandq_u8(vtstq_u8(low, bit), sixteen)),
           vreinterpretq_s8_u8(vandq_u8(vtstq_u8(high, bit), sixteen))};
 }

@@ -48,7 +48,8 @@ TEST(ChatTemplate, RendersWhatTransformersRenders) {
 }
 
 TEST(ChatTemplate, TheDateIsTodayWhereTheTemplateAsksForIt) {
-  for (const auto& golden : goldens().at("templates")) {
+  const nlohmann::json file = goldens();
+  for (const auto& golden : file.at("templates")) {
     const std::string name = golden.at("name");
     if (!name.starts_with("Llama-3.")) continue;
     const ChatTemplate chat =

@@ -108,7 +108,9 @@ Json decoder_of(const VocabTable& table) {
 
 Json model_of(const VocabTable& table) {
   Json vocab = Json::object(), merges = Json::array();
-  for (size_t i = 0; i < table.tokens.size(); ++i) vocab[table.tokens[i]] = i;
+  auto& entries = vocab.get_ref<Json::object_t&>();  // by hand: looking each key up first would take time
+                                                     // quadratic in their number
+  for (size_t i = 0; i < table.tokens.size(); ++i) entries.push_back({table.tokens[i], Json(i)});
   if (table.byte_level) {
     for (const std::string& merge : table.merges) merges.push_back(merge);
   } else {
@@ -153,6 +155,15 @@ void copy_files(const fs::path& source, const fs::path& target) {
   }
 }
 
+// Readers of GGUF put the prefix after user-defined tokens too; SentencePiece does not.
+void refuse_other_prefix(const std::string& source, const VocabTable& table) {
+  if (table.byte_level || table.prefix_after_special || !table.adds_space_prefix) return;
+  const auto it = std::find(table.kinds.begin(), table.kinds.end(), TokenKind::kUserDefined);
+  if (it == table.kinds.end()) return;
+  fail("{}: GGUF cannot say that no space is added after the user-defined token '{}'", source,
+       printable(table.tokens[static_cast<size_t>(it - table.kinds.begin())]));
+}
+
 // JSON is UTF-8; a vocabulary may hold tokens that are not.
 std::string text_of(const Json& json, int indent, const std::string& source) {
   try {
@@ -166,6 +177,7 @@ std::string text_of(const Json& json, int indent, const std::string& source) {
 
 std::vector<GgufKeyValue> vocab_to_gguf(const std::string& source, int64_t vocab) {
   VocabTable table = read_vocab_table(source, vocab);
+  refuse_other_prefix(source, table);
   while (static_cast<int64_t>(table.tokens.size()) < vocab) {  // a matrix padded past the vocabulary
     table.tokens.push_back(fmt::format("[PAD{}]", table.tokens.size()));
     table.kinds.push_back(TokenKind::kUnused);
@@ -206,14 +218,13 @@ std::vector<GgufKeyValue> vocab_to_gguf(const std::string& source, int64_t vocab
 void vocab_to_hf(const std::string& source, int64_t vocab, const std::string& target) {
   const fs::path path(source), folder(target);
   if (fs::is_directory(path)) return copy_files(path, folder);
-  if (path.extension() == ".json") {  // with what stands beside it
-    copy_as(path, folder / "tokenizer.json");
+  if (path.extension() == ".json" || path.extension() == ".model") {  // with what stands beside it
+    copy_as(path, folder / ("tokenizer" + path.extension().string()));
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
       if (fs::exists(path.parent_path() / name)) copy_as(path.parent_path() / name, folder / name);
     }
     return;
   }
-  if (path.extension() == ".model") copy_as(path, folder / "tokenizer.model");
   const VocabTable table = read_vocab_table(source, vocab);
   const Json json{{"version", "1.0"},
                   {"truncation", nullptr},

@@ -1,6 +1,6 @@
 #include "text/vocab_table.h"
 
-#include <bit>
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -25,6 +25,11 @@ using Json = nlohmann::json;
 
 bool is_byte_token(const std::string& text) {
   return text.size() == 6 && text.starts_with("<0x") && text.ends_with(">");
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
 }
 
 void set_token(VocabTable& table, int64_t id, const std::string& text, TokenKind kind) {
@@ -130,6 +135,61 @@ bool prepends_space(const Json& rest, const std::string& where) {
   return normalizer.dump().find("\"Prepend\"") != std::string::npos;
 }
 
+VocabTable from_sentencepiece(const std::string& path) {
+  constexpr int32_t kBpeModel = 2;
+  const std::string bytes = read_text_file(path);
+  VocabTable table;
+  table.prefix_after_special = false;
+  int32_t model_type = 1;
+  bool changes_text = false, removes_spaces = true;  // the format's defaults
+  for (ProtobufReader in(bytes, path); in.next();) {
+    if (in.field() == 1) {
+      std::string text;
+      float score = 0;
+      int32_t kind = 1;
+      for (ProtobufReader piece(in.bytes(), path); piece.next();) {
+        if (piece.field() == 1) text = piece.bytes();
+        if (piece.field() == 2) score = piece.float32();
+        if (piece.field() == 3) kind = piece.int32();
+      }
+      if (static_cast<TokenKind>(kind) == TokenKind::kUnknown)
+        table.unknown = static_cast<int32_t>(table.tokens.size());
+      // Found in the text as it is written, before spaces become '▁'.
+      if (static_cast<TokenKind>(kind) == TokenKind::kUserDefined) replace_all(text, "\u2581", " ");
+      set_token(table, static_cast<int64_t>(table.tokens.size()), text, static_cast<TokenKind>(kind));
+      table.scores.push_back(score);
+    } else if (in.field() == 2) {
+      for (ProtobufReader spec(in.bytes(), path); spec.next();) {
+        if (spec.field() == 3) model_type = spec.int32();
+      }
+    } else if (in.field() == 3) {
+      for (ProtobufReader spec(in.bytes(), path); spec.next();) {
+        if (spec.field() == 2) changes_text = changes_text || !spec.bytes().empty();
+        if (spec.field() == 3) table.adds_space_prefix = spec.boolean();
+        if (spec.field() == 4) removes_spaces = spec.boolean();
+      }
+    }
+  }
+  if (changes_text || removes_spaces) {
+    fail("{}: this tokenizer {} first, which GGUF and a plain tokenizer.json cannot say", path,
+         changes_text ? "normalises text" : "removes repeated spaces");
+  }
+  if (model_type != kBpeModel)
+    fail("{}: GGUF states SentencePiece BPE vocabularies, and this one is of another kind", path);
+  return table;
+}
+
+// The scores of the SentencePiece model beside a tokenizer.json, where it has the same tokens.
+bool take_scores_beside(const std::string& path, VocabTable& table) {
+  const fs::path model = fs::path(path).parent_path() / "tokenizer.model";
+  if (!fs::exists(model) || is_tiktoken(read_text_file(model.string()))) return false;
+  const VocabTable there = from_sentencepiece(model.string());
+  if (there.tokens.size() > table.tokens.size()) return false;
+  if (!std::equal(there.tokens.begin(), there.tokens.end(), table.tokens.begin())) return false;
+  table.scores = there.scores;
+  return true;
+}
+
 VocabTable from_tokenizer_json(const std::string& path) {
   const TokenizerJson json = read_tokenizer_json(read_text_file(path), path);
   const Json& rest = *json.rest;
@@ -164,49 +224,8 @@ VocabTable from_tokenizer_json(const std::string& path) {
     table.unknown = static_cast<int32_t>(i);
     table.kinds[i] = TokenKind::kUnknown;
   }
-  score_by_merges(json, path, table);
+  if (!take_scores_beside(path, table)) score_by_merges(json, path, table);
   table.adds_space_prefix = prepends_space(rest, path);
-  return table;
-}
-
-VocabTable from_sentencepiece(const std::string& path) {
-  constexpr int32_t kBpeModel = 2;
-  const std::string bytes = read_text_file(path);
-  VocabTable table;
-  int32_t model_type = 1;
-  bool changes_text = false, removes_spaces = true;  // the format's defaults
-  for (ProtobufReader in(bytes, path); in.next();) {
-    if (in.field() == 1) {
-      std::string text;
-      float score = 0;
-      int32_t kind = 1;
-      for (ProtobufReader piece(in.bytes(), path); piece.next();) {
-        if (piece.field() == 1) text = piece.bytes();
-        if (piece.field() == 2) score = piece.float32();
-        if (piece.field() == 3) kind = piece.int32();
-      }
-      if (static_cast<TokenKind>(kind) == TokenKind::kUnknown)
-        table.unknown = static_cast<int32_t>(table.tokens.size());
-      set_token(table, static_cast<int64_t>(table.tokens.size()), text, static_cast<TokenKind>(kind));
-      table.scores.push_back(score);
-    } else if (in.field() == 2) {
-      for (ProtobufReader spec(in.bytes(), path); spec.next();) {
-        if (spec.field() == 3) model_type = spec.int32();
-      }
-    } else if (in.field() == 3) {
-      for (ProtobufReader spec(in.bytes(), path); spec.next();) {
-        if (spec.field() == 2) changes_text = changes_text || !spec.bytes().empty();
-        if (spec.field() == 3) table.adds_space_prefix = spec.boolean();
-        if (spec.field() == 4) removes_spaces = spec.boolean();
-      }
-    }
-  }
-  if (changes_text || removes_spaces) {
-    fail("{}: this tokenizer {} first, which GGUF and a plain tokenizer.json cannot say", path,
-         changes_text ? "normalises text" : "removes repeated spaces");
-  }
-  if (model_type != kBpeModel)
-    fail("{}: GGUF states SentencePiece BPE vocabularies, and this one is of another kind", path);
   return table;
 }
 
@@ -224,8 +243,7 @@ VocabTable from_llama2c(const std::string& path, int64_t vocab) {
     std::string text = bytes.substr(at + 8, length);
     at += 8 + size_t{length};
     const size_t id = table.tokens.size();
-    for (size_t space = text.find(' '); space != std::string::npos; space = text.find(' ', space))
-      text.replace(space, 1, "\u2581");
+    replace_all(text, " ", "\u2581");
     // Its first 259 tokens are SentencePiece's: unknown, BOS, EOS and the bytes; the file has them under
     // printed names.
     TokenKind kind = is_byte_token(text) ? TokenKind::kByte : TokenKind::kNormal;

@@ -20,6 +20,7 @@ struct VocabTable {
   int32_t bos = -1, eos = -1, unknown = -1;
   bool adds_bos = false, adds_eos = false;
   bool adds_space_prefix = true;     // llama only
+  bool prefix_after_special = true;  // and the prefix comes again after a token found in the text, as GGUF's readers do it
   std::string chat_template;
 };
 
