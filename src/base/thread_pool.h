@@ -1,9 +1,11 @@
 // A fixed team of threads that run one function together. Work is split statically, so which thread does what
-// never depends on timing. Waiting spins for at most 50 µs (a few hundred of a small model's barriers fit in a
-// token's time) and then parks, so more threads than cores cost time slices, not a livelock.
+// never depends on timing. An idle thread spins for at most 50 µs (the next op of a forward pass comes
+// sooner) and then parks; so does a waiting one when there are more threads than cores, which then cost time
+// slices, not a livelock.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -18,8 +20,8 @@ template <class... Args>
 class FunctionRef<void(Args...)> {
  public:
   template <class Fn>
-    requires(!std::is_same_v<std::remove_cvref_t<Fn>, FunctionRef>)
-  FunctionRef(Fn&& fn)  // NOLINT(google-explicit-constructor): a parameter type, meant to convert
+  requires(!std::is_same_v<std::remove_cvref_t<Fn>, FunctionRef>)
+      FunctionRef(Fn&& fn)  // NOLINT(google-explicit-constructor): a parameter type, meant to convert
       : object_(const_cast<void*>(static_cast<const void*>(&fn))), call_([](void* object, Args... args) {
           (*static_cast<std::remove_reference_t<Fn>*>(object))(args...);
         }) {}
@@ -61,6 +63,7 @@ class ThreadPool {
   void work(int thread);
   void call(int thread);
 
+  const std::chrono::microseconds job_spin_;  // how long to spin for others inside a job
   std::vector<std::thread> workers_;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::atomic<uint32_t> generation_{0};  // a new job, or stop

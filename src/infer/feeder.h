@@ -38,6 +38,7 @@ class Feeder {
   KvCache& cache() { return cache_; }
 
   Work work() const { return work_; }  // counted by the kernels since the start
+  // skip_ratio and net_bytes are those of a policy that skips nothing: it reads what the dense model reads.
   Savings savings() const;
 
  private:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 
 #include "base/rng.h"
 #include "model/flops.h"
@@ -235,6 +236,30 @@ TEST(Cache, SaysWhenItIsFull) {
     FAIL() << "no error";
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(), "the context is full: 8 tokens are in it, 3 more were to come, and it holds 10");
+  }
+}
+
+// The same model code on both devices, whole and with rows left out (random decisions, the same on both).
+TEST(Cuda, ForwardAgreesWithTheCpu) {
+  std::unique_ptr<Context> cuda;
+  try {
+    cuda = std::make_unique<Context>(ContextOptions{.device = Device::kCuda});
+  } catch (const UserError& error) {
+    GTEST_SKIP() << "skipped: " << error.what();
+  }
+  Context cpu({.threads = 2});
+  for (const char* name : {"llama3", "gemma3", "qwen3", "olmo2"}) {
+    const Model here = load_model(cpu, fixture(name), {.dtype = DType::kF32});
+    const Model there = load_model(*cuda, fixture(name), {.dtype = DType::kF32});
+    const std::vector<int32_t> ids = random_ids(here.config.vocab, 40, 4);
+    for (SkippedKv skipped : {SkippedKv::kProject, SkippedKv::kHide}) {
+      for (double keep : {0.0, 0.5, 1.0}) {
+        const TablePolicy policy(skipped, keep, 8);
+        const std::vector<float> a = alone(cpu, here, ids, policy), b = alone(*cuda, there, ids, policy);
+        ASSERT_EQ(a.size(), b.size());
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-2) << name << ", keep " << keep << ", logit " << i;
+      }
+    }
   }
 }
 

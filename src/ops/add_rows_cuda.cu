@@ -1,4 +1,3 @@
-#include "ops/row_access.h"
 #include "ops/row_set_cuda.cuh"
 #include "ops/rows.h"
 #include "tensor/cuda_util.cuh"
@@ -24,7 +23,7 @@ __device__ int64_t find_kept(const DeviceRows& kept, int64_t row) {
 }
 
 // A block per row of h.
-__global__ void add_kept(FloatRows h, DeviceRows kept, FloatRows branch, float* out) {
+__global__ void add_kept(DeviceFloatRows h, DeviceRows kept, DeviceFloatRows branch, float* out) {
   const int64_t row = blockIdx.x, at = find_kept(kept, row);
   const float* from = h.data + row * h.step;
   const float* more = branch.data + at * branch.step;
@@ -37,10 +36,10 @@ __global__ void add_kept(FloatRows h, DeviceRows kept, FloatRows branch, float* 
 
 void add_rows_kernel(CudaBackend dev, const Tensor& h, const RowSet& kept, const Tensor& branch,
                      Tensor& out) {
-  const FloatRows rows(h);
+  const DeviceFloatRows rows(h);
   if (rows.rows == 0) return;
   add_kept<<<blocks_for(rows.rows, 1), kThreads, 0, dev.handle.stream>>>(
-      rows, DeviceRows(kept), FloatRows(branch), out.data<float>());
+      rows, DeviceRows(kept), DeviceFloatRows(branch), out.data<float>());
   check_launch("add_rows");
 }
 

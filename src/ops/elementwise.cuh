@@ -1,7 +1,7 @@
 // out[i] = fn(inputs[i]…) over rows that may be strided.
 #pragma once
 
-#include "ops/row_access.h"
+#include "ops/row_set_cuda.cuh"
 #include "tensor/cuda_util.cuh"
 
 namespace fathom {
@@ -10,19 +10,20 @@ inline constexpr int kMapThreads = 256;
 
 // A block per kMapThreads elements of a row.
 template <class Fn, class... Rows>
-__global__ void map_rows_kernel(int64_t width, unsigned int pieces, Fn fn, float* out, Rows... in) {
+__global__ void map_rows_kernel(DeviceFloatRows first, unsigned int pieces, Fn fn, float* out, Rows... more) {
   const int64_t row = blockIdx.x / pieces;
   const int64_t i = static_cast<int64_t>(blockIdx.x % pieces) * kMapThreads + threadIdx.x;
-  if (i < width) out[row * width + i] = fn(in.data[row * in.step + i]...);
+  if (i >= first.width || !first.has(row)) return;
+  out[row * first.width + i] = fn(first.data[row * first.step + i], more.data[row * more.step + i]...);
 }
 
 template <class Fn, class... Rows>
-void map_rows(CudaBackend dev, const char* op, float* out, Fn fn, const FloatRows& first,
+void map_rows(CudaBackend dev, const char* op, float* out, Fn fn, const DeviceFloatRows& first,
               const Rows&... more) {
   if (first.rows == 0 || first.width == 0) return;
   const unsigned int pieces = blocks_for(first.width, kMapThreads);
   map_rows_kernel<<<static_cast<unsigned int>(first.rows) * pieces, kMapThreads, 0, dev.handle.stream>>>(
-      first.width, pieces, fn, out, first, more...);
+      first, pieces, fn, out, more...);
   check_launch(op);
 }
 

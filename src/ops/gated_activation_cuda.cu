@@ -20,7 +20,7 @@ struct GeluProduct {
 
 void gated_activation_kernel(CudaBackend dev, const Tensor& gate, const Tensor& up, Activation activation,
                              Tensor& out) {
-  const FloatRows g(gate), u(up);
+  const DeviceFloatRows g(gate), u(up);
   if (activation == Activation::kSilu) {
     map_rows(dev, "gated_activation", out.data<float>(), SiluProduct{}, g, u);
   } else {

@@ -25,6 +25,7 @@ struct Product {
 struct Group {
   const float* x;
   int64_t rows, x_step;
+  const int32_t* count;  // rows that are there; null: all
   int in;
   int64_t weight_bytes;  // of a row
   Product product[kMaxLinearGroup];
@@ -54,13 +55,13 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant_
   const int64_t row = static_cast<int64_t>(blockIdx.x) * R;
   const int column = (static_cast<int>(blockIdx.y) * kWarps + warp) * C;
   const Product& p = group.product[blockIdx.z];
-  if (column >= p.out) return;
+  const int64_t rows = group.count ? *group.count : group.rows;
+  if (column >= p.out || row >= rows) return;
   // Rows and outputs past the end repeat the last one and are not stored.
   const float* x[R];
   const uint8_t* w[C];
 #pragma unroll
-  for (int r = 0; r < R; ++r)
-    x[r] = group.x + (row + r < group.rows ? row + r : group.rows - 1) * group.x_step;
+  for (int r = 0; r < R; ++r) x[r] = group.x + (row + r < rows ? row + r : rows - 1) * group.x_step;
 #pragma unroll
   for (int c = 0; c < C; ++c)
     w[c] = p.weight + (column + c < p.out ? column + c : p.out - 1) * group.weight_bytes;
@@ -72,12 +73,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant_
   __syncwarp();
   if constexpr (R * C == kWarp) {
     const float sum = warp_sums(sums);
-    store_output(p, group.rows, row + lane / C, column + lane % C, sum);
+    store_output(p, rows, row + lane / C, column + lane % C, sum);
   } else {
 #pragma unroll
     for (int i = 0; i < R * C; ++i) {
       const float sum = warp_sum(sums[i]);
-      if (lane == i) store_output(p, group.rows, row + i / C, column + i % C, sum);
+      if (lane == i) store_output(p, rows, row + i / C, column + i % C, sum);
     }
   }
 }
@@ -100,7 +101,8 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
   if (rows == 0) return;
   for (size_t first = 0; first < call.weights.size();) {
     const DType dtype = call.weights[first].dtype();
-    Group group{call.x.data<float>(), rows, call.x.stride(0), static_cast<int>(in), row_bytes(dtype, in), {}};
+    Group group{call.x.data<float>(), rows, call.x.stride(0), call.x.row_count(), static_cast<int>(in),
+                row_bytes(dtype, in), {}};
     int products = 0;
     size_t i = first;
     for (; i < call.weights.size() && call.weights[i].dtype() == dtype; ++i) {
@@ -108,6 +110,8 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
       const bool with_bias = !call.biases.empty() && call.biases[i];
       group.product[products++] = {w.data<uint8_t>(), with_bias ? call.biases[i].data<float>() : nullptr,
                                    call.outputs[i].data<float>(), static_cast<int>(w.dim(0))};
+      // Of compacted rows only the device knows how many there are: they are not counted.
+      if (call.x.row_count()) continue;
       cuda.counters.add({.madds = static_cast<uint64_t>(rows * in * w.dim(0)),
                          .weight_bytes = static_cast<uint64_t>(w.nbytes())});
     }

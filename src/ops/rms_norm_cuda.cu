@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "ops/rms_norm.h"
-#include "ops/row_access.h"
+#include "ops/row_set_cuda.cuh"
 #include "ops/warp.cuh"
 #include "tensor/cuda_util.cuh"
 
@@ -10,8 +10,9 @@ namespace {
 
 // A block per row: thread t squares elements t, t + threads, …; the number of threads depends on the width
 // alone.
-__global__ void rms_norm_rows(FloatRows x, const float* weight, RmsNormParams params, float* out) {
+__global__ void rms_norm_rows(DeviceFloatRows x, const float* weight, RmsNormParams params, float* out) {
   const int64_t row = blockIdx.x;
+  if (!x.has(row)) return;
   const float* in = x.data + row * x.step;
   float sum = 0.0f;
   for (int64_t i = threadIdx.x; i < x.width; i += blockDim.x) sum = fmaf(in[i], in[i], sum);
@@ -26,7 +27,7 @@ __global__ void rms_norm_rows(FloatRows x, const float* weight, RmsNormParams pa
 
 void rms_norm_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
                      Tensor& out) {
-  const FloatRows rows(x);
+  const DeviceFloatRows rows(x);
   if (rows.rows == 0) return;
   const int64_t threads = std::clamp<int64_t>(rows.width / 4 / kWarp * kWarp, kWarp, 512);
   rms_norm_rows<<<blocks_for(rows.rows, 1), static_cast<unsigned int>(threads), 0, dev.handle.stream>>>(

@@ -20,4 +20,21 @@ struct DeviceRows {
   __device__ int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
 };
 
+// A tensor as rows of its last dimension; of a compacted one, only those that are there.
+struct DeviceFloatRows {
+  const float* data;
+  int64_t rows, width, step;  // rows: launched over
+  const int32_t* count_ptr;   // of dimension 0; null: every row is there
+  int64_t per_count;          // rows for each one counted
+  explicit DeviceFloatRows(const Tensor& t)
+      : data(t.data<float>()),
+        rows(t.dim(-1) > 0 ? t.numel() / t.dim(-1) : 0),
+        width(t.dim(-1)),
+        step(t.rank() == 2 ? t.stride(0) : t.dim(-1)),
+        count_ptr(t.row_count()),
+        per_count(t.dim(0) > 0 ? rows / t.dim(0) : 0) {}
+
+  __device__ bool has(int64_t row) const { return !count_ptr || row < *count_ptr * per_count; }
+};
+
 }  // namespace fathom

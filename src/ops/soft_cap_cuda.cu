@@ -12,7 +12,7 @@ struct SoftCap {
 }  // namespace
 
 void soft_cap_kernel(CudaBackend dev, const Tensor& x, float cap, Tensor& out) {
-  map_rows(dev, "soft_cap", out.data<float>(), SoftCap{cap}, FloatRows(x));
+  map_rows(dev, "soft_cap", out.data<float>(), SoftCap{cap}, DeviceFloatRows(x));
 }
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-#include "ops/row_access.h"
+#include "ops/row_set_cuda.cuh"
 #include "ops/token_log_probs.h"
 #include "ops/warp.cuh"
 #include "tensor/cuda_util.cuh"
@@ -9,8 +9,9 @@ namespace {
 constexpr int kThreads = 512;
 
 // A block per row: exponentials in f32, their sum in f64.
-__global__ void log_probs(FloatRows logits, const int32_t* targets, float* out, int32_t* fault) {
+__global__ void log_probs(DeviceFloatRows logits, const int32_t* targets, float* out, int32_t* fault) {
   const int64_t row = blockIdx.x;
+  if (!logits.has(row)) return;
   const float* x = logits.data + row * logits.step;
   float largest = -__builtin_huge_valf();
   for (int64_t i = threadIdx.x; i < logits.width; i += kThreads) largest = fmaxf(largest, x[i]);
@@ -30,7 +31,7 @@ __global__ void log_probs(FloatRows logits, const int32_t* targets, float* out, 
 }  // namespace
 
 void token_log_probs_kernel(CudaBackend dev, const Tensor& logits, const Tensor& targets, Tensor& out) {
-  const FloatRows rows(logits);
+  const DeviceFloatRows rows(logits);
   if (rows.rows == 0) return;
   log_probs<<<blocks_for(rows.rows, 1), kThreads, 0, dev.handle.stream>>>(
       rows, targets.data<int32_t>(), out.data<float>(), dev.handle.fault);

@@ -1,6 +1,7 @@
 #include "text/base64.h"
 
 #include <array>
+#include <cstdint>
 
 #include "base/format.h"
 

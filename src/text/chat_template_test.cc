@@ -30,7 +30,7 @@ TEST(ChatTemplate, RendersWhatTransformersRenders) {
     ChatTemplate chat =
         ChatTemplate::recognise(golden.at("template").get<std::string>(), golden.at("bos"), golden.at("eos"));
     chat.set_date("26 Jul 2024");
-    EXPECT_EQ(chat.format().name, golden.at("format")) << golden.at("name");
+    EXPECT_EQ(chat.format().name, golden.at("format").get<std::string>()) << golden.at("name");
     for (const auto& c : golden.at("cases")) {
       const auto messages = messages_of(file.at("conversations").at(c.at("conversation").get<size_t>()));
       SCOPED_TRACE(golden.at("name").get<std::string>() + ", conversation " + c.at("conversation").dump());
