@@ -1,5 +1,5 @@
-// SmolLM2-135M-Instruct (Q4_1) against transformers' fp32 run on the same weights: tests/data/smollm2. The file is fetched by
-// tools/fetch_smollm2.sh and named by FATHOM_SMOLLM2; without it these tests are skipped.
+// SmolLM2-135M-Instruct (Q4_1) against transformers' fp32 run on the same weights: tests/data/smollm2. The
+// file is fetched by tools/fetch_smollm2.sh and named by FATHOM_SMOLLM2; without it these tests are skipped.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,13 +16,16 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json read_json(const char* name) { return Json::parse(read_text_file(std::string(FATHOM_TEST_DATA) + "/smollm2/" + name)); }
+Json read_json(const char* name) {
+  return Json::parse(read_text_file(std::string(FATHOM_TEST_DATA) + "/smollm2/" + name));
+}
 
 class SmolLM2 : public testing::Test {
  protected:
   void SetUp() override {
     const char* path = std::getenv("FATHOM_SMOLLM2");
-    if (!path || !*path) GTEST_SKIP() << "skipped: FATHOM_SMOLLM2 does not name the model (tools/fetch_smollm2.sh fetches it)";
+    if (!path || !*path)
+      GTEST_SKIP() << "skipped: FATHOM_SMOLLM2 does not name the model (tools/fetch_smollm2.sh fetches it)";
     path_ = path;
   }
 
@@ -31,7 +34,8 @@ class SmolLM2 : public testing::Test {
     Engine(const std::string& path, std::optional<DType> dtype, DType cache_type, int threads = 2)
         : ctx({.threads = threads}),
           model(load_model(ctx, path, {.dtype = dtype})),
-          cache(ctx, model.config, {.sequences = 1, .context = 1200, .k_type = cache_type, .v_type = cache_type}),
+          cache(ctx, model.config,
+                {.sequences = 1, .context = 1200, .k_type = cache_type, .v_type = cache_type}),
           feeder(ctx, model, cache, policy, state) {}
     Context ctx;
     Model model;
@@ -75,7 +79,8 @@ TEST_F(SmolLM2, Int8KernelsKeepTheLikelihood) {
   const Json golden = read_json("score.json");
   const auto ids = golden.at("ids").get<std::vector<int32_t>>();
   double mean = 0;
-  for (size_t i = 1; i < ids.size(); ++i) mean -= golden.at("logprobs")[i].get<double>() / static_cast<double>(ids.size() - 1);
+  for (size_t i = 1; i < ids.size(); ++i)
+    mean -= golden.at("logprobs")[i].get<double>() / static_cast<double>(ids.size() - 1);
   const double ours = score(engine.feeder, ids).mean_nll();
   EXPECT_NEAR(ours, mean, 0.01);
   RecordProperty("difference", std::to_string(ours - mean));
@@ -84,7 +89,8 @@ TEST_F(SmolLM2, Int8KernelsKeepTheLikelihood) {
 TEST_F(SmolLM2, ChunksAndThreadsChangeNoBit) {
   const auto all = read_json("score.json").at("ids").get<std::vector<int32_t>>();
   const std::vector<int32_t> ids(all.begin(), all.begin() + 160);
-  for (std::optional<DType> dtype : {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
+  for (std::optional<DType> dtype :
+       {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
     Engine one(path_, dtype, DType::kF16, 1), two(path_, dtype, DType::kF16, 2);
     const std::vector<float> whole = score(one.feeder, ids).logprobs;
     EXPECT_EQ(score(two.feeder, ids).logprobs, whole);

@@ -4,7 +4,8 @@
     tools/check_exports.py ORIGINAL EXPORT…
 
 Each is an HF directory or a GGUF file. An HF directory must load in transformers without missing or unexpected
-weights, a GGUF in `gguf`; every weight must be the original's, exactly or within the export's block format.
+weights, a GGUF in `gguf`; every weight must be the original's, exactly or within the export's block format. Of two HF
+directories the tokenizers must agree too, and the difference of their logits is printed.
 """
 
 import argparse
@@ -51,6 +52,29 @@ def check_loads(path: Path) -> None:
         sys.exit(f"{path}: transformers reports {problems}")
 
 
+TEXTS = ["Hello world", "  two  spaces   three\n\n\tTabs\r\n ", "In 1999, 12345678 + 3.14", "na\u00efve caf\u00e9 \u2014 \u201cquotes\u201d",
+         "\u65e5\u672c\u8a9e \u6f22\u5b57 \U0001f984", "don't I'LL we've", "def f(x):\n    return x**2  # comment\n", "a" * 37, " " * 37,
+         "<|im_start|>user\nhi<|im_end|>"]
+
+
+@torch.no_grad()
+def check_same_model(original: Path, export: Path) -> None:
+    """Two HF directories: the same ids for hard texts and, where the weights are exact, the same logits."""
+    if not (original.is_dir() and export.is_dir()):
+        return
+    if (original / "tokenizer.json").exists():
+        ours, theirs = (transformers.AutoTokenizer.from_pretrained(path) for path in (export, original))
+        for text in TEXTS:
+            if ours(text)["input_ids"] != theirs(text)["input_ids"]:
+                sys.exit(f"{export}: {text!r} gives {ours(text)['input_ids']}, expected {theirs(text)['input_ids']}")
+    if json.loads((original / "config.json").read_text())["model_type"] == "skip_middle":
+        return
+    models = [transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval() for path in (original, export)]
+    ids = torch.arange(24)[None] % models[0].config.vocab_size
+    expected, found = (model(ids).logits for model in models)
+    print(f"{export}: logits differ from the original's by {(found - expected).abs().max():.1e}")
+
+
 def check_weights(original: dict[str, np.ndarray], export: Path) -> None:
     found, types = read(export)
     # A tied output may be written out or left out.
@@ -80,6 +104,7 @@ def main() -> None:
     for export in args.exports:
         check_loads(export)
         check_weights(read(args.original)[0], export)
+        check_same_model(args.original, export)
 
 
 if __name__ == "__main__":

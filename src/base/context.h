@@ -1,4 +1,5 @@
-// Everything an op needs besides its operands. No globals: two contexts in one process do not know each other.
+// Everything an op needs besides its operands. No globals: two contexts in one process do not know each
+// other.
 #pragma once
 
 #include <memory>
@@ -60,7 +61,8 @@ class Context {
   std::shared_ptr<CudaHandle> cuda_;
 };
 
-// Calls fn with the tag of the context's device: on_device(ctx, [&](auto dev) { rms_norm_kernel(dev, x, out); });
+// Calls fn with the tag of the context's device: on_device(ctx, [&](auto dev) { rms_norm_kernel(dev, x, out);
+// });
 template <class Fn>
 void on_device(Context& ctx, Fn&& fn) {
   if (ctx.device() == Device::kCpu) return fn(ctx.cpu());

@@ -1,4 +1,5 @@
-// The two kinds of failure: a user's mistake (an exception whose text is the whole message) and ours (an assert).
+// The two kinds of failure: a user's mistake (an exception whose text is the whole message) and ours (an
+// assert).
 #pragma once
 
 #include <stdexcept>

@@ -87,7 +87,8 @@ const Field& find(std::span<const Field> fields, std::string_view name) {
     names.push_back(field.name);
   }
   const std::string near = nearest_name(name, names.data(), names.size());
-  fail("there is no key '{}'{}", printable(name), near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+  fail("there is no key '{}'{}", printable(name),
+       near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
 void read_object(std::span<const Field> fields, const Json& object, const std::string& prefix) {
@@ -107,7 +108,8 @@ void read_object(std::span<const Field> fields, const Json& object, const std::s
 void set_field(std::span<const Field> fields, std::string_view name, std::string_view text) {
   try {
     const Field& field = find(fields, name);
-    const bool is_text = std::holds_alternative<std::string*>(field.value) || std::holds_alternative<EnumField>(field.value);
+    const bool is_text =
+        std::holds_alternative<std::string*>(field.value) || std::holds_alternative<EnumField>(field.value);
     const Json value = is_text ? Json(std::string(text)) : Json::parse(text, nullptr, false);
     if (value.is_discarded()) wrong_value(field, "a JSON value", std::string(text));
     std::visit(Setter{field, value}, field.value);

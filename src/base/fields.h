@@ -1,10 +1,11 @@
-// One list of a config's fields, behind the command line, JSON and checkpoints. A config is an aggregate with defaults that names its
-// fields once:
+// One list of a config's fields, behind the command line, JSON and checkpoints. A config is an aggregate with
+// defaults that names its fields once:
 //   struct GateConfig {
 //     float rows_kept = 0.8f;
 //     template <class V> void visit(V& v) { v("rows_kept", rows_kept, "share of rows kept per layer"); }
 //   };
-// Enumerations need a list of names found by argument-dependent look-up: std::span<const std::string_view> enum_names(Enum).
+// Enumerations need a list of names found by argument-dependent look-up: std::span<const std::string_view>
+// enum_names(Enum).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ struct EnumField {
 struct Field {
   std::string name;
   std::string help;
-  std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, std::string*, std::vector<int32_t>*, EnumField> value;
+  std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, std::string*, std::vector<int32_t>*, EnumField>
+      value;
 };
 
 class FieldCollector {
@@ -34,7 +36,8 @@ class FieldCollector {
   void operator()(const char* name, T& value, const char* help = "") {
     if constexpr (std::is_enum_v<T>) {
       static_assert(sizeof(T) == 1, "enumerations of configs are uint8_t");
-      fields_.push_back({prefix_ + name, help, EnumField{reinterpret_cast<uint8_t*>(&value), enum_names(T{})}});
+      fields_.push_back(
+          {prefix_ + name, help, EnumField{reinterpret_cast<uint8_t*>(&value), enum_names(T{})}});
     } else if constexpr (requires { value.visit(*this); }) {
       const std::string outer = prefix_;
       prefix_ += std::string(name) + ".";
@@ -59,12 +62,13 @@ std::vector<Field> fields_of(Config& config) {
   return collector.take();
 }
 
-// "key=value" texts: a key that is not there names the nearest that is; a value that does not fit says what was expected. UsageError.
+// "key=value" texts: a key that is not there names the nearest that is; a value that does not fit says what
+// was expected. UsageError.
 void set_field(std::span<const Field> fields, std::string_view name, std::string_view text);
 std::string field_text(const Field& field);
 
-// JSON, with comments allowed when read. Unknown keys and wrong types are UserErrors that begin with `where`; keys that are not there
-// leave the field as it is. "a.b" is the key b of the object a.
+// JSON, with comments allowed when read. Unknown keys and wrong types are UserErrors that begin with `where`;
+// keys that are not there leave the field as it is. "a.b" is the key b of the object a.
 void fields_from_json(std::span<const Field> fields, const std::string& json_text, const std::string& where);
 std::string fields_to_json(std::span<const Field> fields);
 

@@ -74,14 +74,19 @@ TEST(Fields, ReadsCommentsAndLeavesTheRest) {
 
 TEST(Fields, NamesTheNearestKey) {
   Config config;
-  const auto read = [&](const char* text) { return error_of([&] { fields_from_json(fields_of(config), text, "f.json"); }); };
+  const auto read = [&](const char* text) {
+    return error_of([&] { fields_from_json(fields_of(config), text, "f.json"); });
+  };
   EXPECT_EQ(read("{\"cuont\": 5}"), "f.json: there is no key 'cuont' (did you mean 'count'?)");
-  EXPECT_EQ(read("{\"inner\": {\"rat\": 1}}"), "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
+  EXPECT_EQ(read("{\"inner\": {\"rat\": 1}}"),
+            "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
 }
 
 TEST(Fields, RefusesWrongTypes) {
   Config config;
-  const auto read = [&](const char* text) { return error_of([&] { fields_from_json(fields_of(config), text, "f"); }); };
+  const auto read = [&](const char* text) {
+    return error_of([&] { fields_from_json(fields_of(config), text, "f"); });
+  };
   EXPECT_EQ(read("{\"count\": 1.5}"), "f: 'count' must be a whole number that fits, got 1.5");
   EXPECT_EQ(read("{\"count\": 5000000000}"), "f: 'count' must be a whole number that fits, got 5000000000");
   EXPECT_EQ(read("{\"on\": 1}"), "f: 'on' must be true or false, got 1");

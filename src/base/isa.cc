@@ -12,11 +12,16 @@ namespace fathom {
 
 const char* name_of(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return "scalar";
-    case Isa::kDotprod: return "dotprod";
-    case Isa::kI8mm: return "i8mm";
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kDotprod:
+      return "dotprod";
+    case Isa::kI8mm:
+      return "i8mm";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
   }
   return "?";
 }
@@ -26,11 +31,13 @@ std::vector<Isa> supported_isas() {
 #if defined(__aarch64__)
   const unsigned long caps = getauxval(AT_HWCAP), caps2 = getauxval(AT_HWCAP2);
   const bool dotprod = (caps & HWCAP_ASIMDDP) && (caps & HWCAP_ASIMDHP) && (caps & HWCAP_FPHP);
-  if (dotprod && (caps & HWCAP_ASIMDFHM) && (caps2 & HWCAP2_I8MM) && (caps2 & HWCAP2_BF16)) isas.push_back(Isa::kI8mm);
+  if (dotprod && (caps & HWCAP_ASIMDFHM) && (caps2 & HWCAP2_I8MM) && (caps2 & HWCAP2_BF16))
+    isas.push_back(Isa::kI8mm);
   if (dotprod) isas.push_back(Isa::kDotprod);
 #elif defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {

@@ -21,7 +21,8 @@ const char* name_of(Isa isa);
 // Best first; the last is always kScalar.
 std::vector<Isa> supported_isas();
 
-// FATHOM_ISA from the environment, or the best. A name that is unknown or that this machine lacks is a UserError.
+// FATHOM_ISA from the environment, or the best. A name that is unknown or that this machine lacks is a
+// UserError.
 Isa choose_isa();
 
 }  // namespace fathom

@@ -119,9 +119,11 @@ MappedFile::~MappedFile() {
 }
 
 std::string read_text_file(const std::string& path, size_t limit) {
-  const auto file = MappedFile::open(path);  // mapped: nothing is allocated before the size is known to be sane
+  const auto file =
+      MappedFile::open(path);  // mapped: nothing is allocated before the size is known to be sane
   const auto bytes = file->bytes();
-  if (bytes.size() > limit) fail("{} has {} bytes, more than the {} expected at most", printable(path), bytes.size(), limit);
+  if (bytes.size() > limit)
+    fail("{} has {} bytes, more than the {} expected at most", printable(path), bytes.size(), limit);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

@@ -1,5 +1,5 @@
-// A read-only view of a whole file. If the file is truncated while mapped, touching the lost pages ends the process
-// with one line naming the file (a SIGBUS handler knows the mapped ranges), not with a bare signal.
+// A read-only view of a whole file. If the file is truncated while mapped, touching the lost pages ends the
+// process with one line naming the file (a SIGBUS handler knows the mapped ranges), not with a bare signal.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,9 @@ uint32_t Rng::next_u32() {
   return block_[static_cast<size_t>(used_++)];
 }
 
-float Rng::uniform() { return static_cast<float>(next_u32() >> 8) * 0x1p-24f; }
+float Rng::uniform() {
+  return static_cast<float>(next_u32() >> 8) * 0x1p-24f;
+}
 
 double Rng::uniform_double() {
   const uint64_t high = next_u32() >> 5, low = next_u32() >> 6;
@@ -41,7 +43,8 @@ float Rng::normal() {
 }
 
 uint32_t Rng::below(uint32_t bound) {
-  const uint32_t reject = -bound % bound;  // 2^32 mod bound: the numbers below it would be drawn once too often
+  const uint32_t reject =
+      -bound % bound;  // 2^32 mod bound: the numbers below it would be drawn once too often
   while (true) {
     const uint64_t product = uint64_t{next_u32()} * bound;
     if (static_cast<uint32_t>(product) >= reject) return static_cast<uint32_t>(product >> 32);

@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon et al. 2011): random numbers as a pure function of a key and a counter, so that noise can be
-// keyed by what it belongs to (seed, step, layer, sequence, position) and never by row index, thread or rank.
+// Philox4x32-10 (Salmon et al. 2011): random numbers as a pure function of a key and a counter, so that noise
+// can be keyed by what it belongs to (seed, step, layer, sequence, position) and never by row index, thread
+// or rank.
 #pragma once
 
 #include <array>

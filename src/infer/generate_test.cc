@@ -5,11 +5,10 @@
 #include "base/error.h"
 #include "base/mapped_file.h"
 #include "infer/story_model_test.h"
+#include "support/heap_allocations.h"
 #include "tensor/arena.h"
 
 namespace fathom {
-
-std::size_t heap_allocations();  // allocation_count_test.cc
 
 namespace {
 

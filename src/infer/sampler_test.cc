@@ -9,10 +9,9 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "support/heap_allocations.h"
 
 namespace fathom {
-
-std::size_t heap_allocations();  // allocation_count_test.cc
 
 namespace {
 

@@ -7,8 +7,8 @@
 namespace fathom {
 namespace {
 
-// i32 (count) on the context's device from next(), called for one value after another. Copied in pieces from the stack: no heap
-// allocation, and few transfers.
+// i32 (count) on the context's device from next(), called for one value after another. Copied in pieces from
+// the stack: no heap allocation, and few transfers.
 template <class Fn>
 Tensor fill(Context& ctx, int64_t count, Fn&& next) {
   Tensor out = Tensor::empty(ctx, DType::kI32, {count});
@@ -16,7 +16,8 @@ Tensor fill(Context& ctx, int64_t count, Fn&& next) {
   for (int64_t begin = 0; begin < count; begin += 256) {
     const int64_t size = std::min<int64_t>(256, count - begin);
     for (int64_t i = 0; i < size; ++i) piece[i] = next();
-    copy_bytes(ctx, out.data<int32_t>() + begin, out.device(), piece, Device::kCpu, static_cast<size_t>(size) * sizeof(int32_t));
+    copy_bytes(ctx, out.data<int32_t>() + begin, out.device(), piece, Device::kCpu,
+               static_cast<size_t>(size) * sizeof(int32_t));
   }
   return out;
 }

@@ -8,7 +8,8 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kMaxLayers = 1024, kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxContext = 1 << 28, kMaxHeadDim = 256;
+constexpr int64_t kMaxLayers = 1024, kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxContext = 1 << 28,
+                  kMaxHeadDim = 256;
 
 constexpr std::array<std::string_view, 3> kNormPlacements{"before", "after", "sandwich"};
 constexpr std::array<std::string_view, 3> kQkNorms{"none", "per_head", "full_width"};
@@ -18,18 +19,29 @@ constexpr std::array<std::string_view, 2> kActivations{"silu", "gelu_tanh"};
 
 }  // namespace
 
-std::span<const std::string_view> enum_names(NormPlacement) { return kNormPlacements; }
-std::span<const std::string_view> enum_names(QkNorm) { return kQkNorms; }
-std::span<const std::string_view> enum_names(RopeScaling) { return kRopeScalings; }
-std::span<const std::string_view> enum_names(RopeStyle) { return kRopeStyles; }
-std::span<const std::string_view> enum_names(Activation) { return kActivations; }
+std::span<const std::string_view> enum_names(NormPlacement) {
+  return kNormPlacements;
+}
+std::span<const std::string_view> enum_names(QkNorm) {
+  return kQkNorms;
+}
+std::span<const std::string_view> enum_names(RopeScaling) {
+  return kRopeScalings;
+}
+std::span<const std::string_view> enum_names(RopeStyle) {
+  return kRopeStyles;
+}
+std::span<const std::string_view> enum_names(Activation) {
+  return kActivations;
+}
 
 void check_config(const ModelConfig& config, const std::string& where) {
   const auto within = [&](const char* what, int64_t value, int64_t most) {
     if (value < 1 || value > most) fail("{}: {} must be between 1 and {}, got {}", where, what, most, value);
   };
   const auto positive = [&](const char* what, float value) {
-    if (!(value > 0 && std::isfinite(value))) fail("{}: {} must be above 0 and finite, got {}", where, what, value);
+    if (!(value > 0 && std::isfinite(value)))
+      fail("{}: {} must be above 0 and finite, got {}", where, what, value);
   };
   within("the number of layers", config.layers, kMaxLayers);
   within("the width", config.width, kMaxWidth);
@@ -42,7 +54,8 @@ void check_config(const ModelConfig& config, const std::string& where) {
   if (config.heads % config.kv_heads != 0) {
     fail("{}: {} heads cannot share {} key/value heads evenly", where, config.heads, config.kv_heads);
   }
-  if (config.head_dim % 8 != 0) fail("{}: the head size must be a multiple of 8, got {}", where, config.head_dim);
+  if (config.head_dim % 8 != 0)
+    fail("{}: the head size must be a multiple of 8, got {}", where, config.head_dim);
   if (static_cast<int64_t>(config.windows.size()) != config.layers) {
     fail("{}: {} attention windows for {} layers", where, config.windows.size(), config.layers);
   }
@@ -61,7 +74,8 @@ void check_config(const ModelConfig& config, const std::string& where) {
     positive("RoPE's beta_slow", rope.beta_slow);
     if (!(rope.theta > 1)) fail("{}: the RoPE base must be above 1, got {}", where, rope.theta);
     const bool needs_original = rope.scaling == RopeScaling::kLlama3 || rope.scaling == RopeScaling::kYarn;
-    if (needs_original && rope.original_context < 1) fail("{}: this RoPE scaling needs the original context", where);
+    if (needs_original && rope.original_context < 1)
+      fail("{}: this RoPE scaling needs the original context", where);
   }
 }
 

@@ -40,8 +40,8 @@ struct RopeConfig {
   int64_t original_context = 0;  // llama3, yarn: the context the model was first trained with
   float low_frequency_factor = 1.0f, high_frequency_factor = 4.0f;  // llama3
   float beta_fast = 32.0f, beta_slow = 1.0f;                        // yarn
-  float attention_factor = 1.0f;  // yarn: on cos and sin
-  bool truncate = true;           // yarn: the ramp's ends are rounded to whole dimensions
+  float attention_factor = 1.0f;                                    // yarn: on cos and sin
+  bool truncate = true;  // yarn: the ramp's ends are rounded to whole dimensions
 
   template <class V>
   void visit(V& v) {
@@ -64,7 +64,8 @@ struct ModelConfig {
   int64_t context = 0;  // the longest sequence it was trained for
 
   float norm_eps = 1e-6f;
-  float norm_weight_offset = 0.0f;  // 1 for Gemma's Hugging Face files, whose norm weights are stored less one
+  float norm_weight_offset =
+      0.0f;  // 1 for Gemma's Hugging Face files, whose norm weights are stored less one
   NormPlacement norm_placement = NormPlacement::kBefore;
   bool embedding_norm = false;  // Skip-Middle
   QkNorm qk_norm = QkNorm::kNone;
@@ -72,7 +73,7 @@ struct ModelConfig {
   bool tied = false;  // the output matrix is the embedding
   Activation activation = Activation::kSilu;
   float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;  // of q·k
+  float attention_scale = 0.0f;                            // of q·k
   float attention_soft_cap = 0.0f, logit_soft_cap = 0.0f;  // 0: none
 
   RopeStyle rope_style = RopeStyle::kHalves;
@@ -123,12 +124,12 @@ struct ModelConfig {
   }
 };
 
-// Throws a UserError naming the first value that no model can have (0 heads, a width that the heads do not divide, …).
-// `where` starts the message.
+// Throws a UserError naming the first value that no model can have (0 heads, a width that the heads do not
+// divide, …). `where` starts the message.
 void check_config(const ModelConfig& config, const std::string& where);
 
-// Hugging Face's config.json, in the spelling of transformers 4 or 5. Architectures and keys that are not supported are
-// refused by name.
+// Hugging Face's config.json, in the spelling of transformers 4 or 5. Architectures and keys that are not
+// supported are refused by name.
 ModelConfig config_from_hf(const std::string& json_text, const std::string& where);
 // `dtype`: what transformers holds the weights in ("float32", "float16", "bfloat16").
 std::string config_to_hf(const ModelConfig& config, std::string_view dtype);

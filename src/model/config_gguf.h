@@ -7,7 +7,8 @@
 
 namespace fathom {
 
-// From a GGUF file's metadata and tensor list. Architectures and keys that are not supported are refused by name.
+// From a GGUF file's metadata and tensor list. Architectures and keys that are not supported are refused by
+// name.
 ModelConfig config_from_gguf(const GgufFile& file);
 
 // general.* and the architecture's keys, as llama.cpp reads them.

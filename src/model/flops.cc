@@ -6,7 +6,8 @@ namespace fathom {
 
 DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int64_t logit_rows) {
   const int64_t q_width = config.heads * config.head_dim, kv_width = config.kv_heads * config.head_dim;
-  const int64_t projections = config.width * (2 * q_width + 2 * kv_width) + 3 * config.width * config.ffn_width;
+  const int64_t projections =
+      config.width * (2 * q_width + 2 * kv_width) + 3 * config.width * config.ffn_width;
   int64_t pairs = 0;  // visible (query, key), all layers
   for (int32_t window : config.windows) {
     for (int64_t position = past; position < past + rows; ++position) {

@@ -1,5 +1,5 @@
-// Logits of a tiny random model of every architecture against transformers' (tests/data/models, tools/make_model_goldens.py), and the
-// row invariance that everything above the engine stands on.
+// Logits of a tiny random model of every architecture against transformers' (tests/data/models,
+// tools/make_model_goldens.py), and the row invariance that everything above the engine stands on.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,19 +25,23 @@ struct Golden {
 Golden read_golden(const fs::path& dir) {
   const auto file = SafetensorsFile::open((dir / "golden.safetensors").string());
   const Tensor ids = *file->find("ids"), logits = *file->find("logits");
-  return {{ids.data<int32_t>(), ids.data<int32_t>() + ids.numel()}, {logits.data<float>(), logits.data<float>() + logits.numel()}};
+  return {{ids.data<int32_t>(), ids.data<int32_t>() + ids.numel()},
+          {logits.data<float>(), logits.data<float>() + logits.numel()}};
 }
 
 // All positions' logits, the ids fed in pieces of `chunk`.
-std::vector<float> run(Context& ctx, const Model& model, const std::vector<int32_t>& ids, size_t chunk, DType cache_type) {
-  KvCache cache(ctx, model.config, {.sequences = 1, .context = 256, .k_type = cache_type, .v_type = cache_type});
+std::vector<float> run(Context& ctx, const Model& model, const std::vector<int32_t>& ids, size_t chunk,
+                       DType cache_type) {
+  KvCache cache(ctx, model.config,
+                {.sequences = 1, .context = 256, .k_type = cache_type, .v_type = cache_type});
   const DensePolicy policy;
   PolicyState state;
   std::vector<float> out;
   for (size_t begin = 0; begin < ids.size(); begin += chunk) {
     const ArenaScope step(ctx);
     std::vector<BatchRow> rows;
-    for (size_t i = begin; i < std::min(ids.size(), begin + chunk); ++i) rows.push_back({ids[i], static_cast<int32_t>(i), 0, true});
+    for (size_t i = begin; i < std::min(ids.size(), begin + chunk); ++i)
+      rows.push_back({ids[i], static_cast<int32_t>(i), 0, true});
     cache.reserve(ctx, 0, static_cast<int64_t>(rows.size()));
     const Tensor logits = forward(ctx, model, make_batch(ctx, rows), cache, policy, state);
     const size_t old = out.size();
@@ -78,7 +82,8 @@ TEST_P(GoldenModel, LogitsMatchTransformers) {
   Context ctx({.threads = 2});
   const Golden golden = read_golden(dir());
   const Model model = load_model(ctx, dir().string(), {.dtype = DType::kF32});
-  EXPECT_LE(largest_difference(run(ctx, model, golden.ids, golden.ids.size(), DType::kF32), golden.logits), 1e-4);
+  EXPECT_LE(largest_difference(run(ctx, model, golden.ids, golden.ids.size(), DType::kF32), golden.logits),
+            1e-4);
 }
 
 TEST_P(GoldenConfig, BothSpellingsAgree) {
@@ -94,7 +99,8 @@ TEST_P(GoldenGguf, GivesTheSameLogits) {
   Context ctx({.threads = 2});
   const Golden golden = read_golden(dir());
   const Model model = load_model(ctx, (dir() / "model.gguf").string(), {.dtype = DType::kF32});
-  EXPECT_LE(largest_difference(run(ctx, model, golden.ids, golden.ids.size(), DType::kF32), golden.logits), 1e-4);
+  EXPECT_LE(largest_difference(run(ctx, model, golden.ids, golden.ids.size(), DType::kF32), golden.logits),
+            1e-4);
 }
 
 // Bit for bit: any chunking and any number of threads give what one pass on one thread gives.
@@ -104,7 +110,8 @@ TEST_P(GoldenModel, ChunkingAndThreadsChangeNoBit) {
   const Model model = load_model(one, dir().string());
   for (DType cache : {DType::kF32, DType::kF16, DType::kBF16}) {
     const std::vector<float> whole = run(one, model, golden.ids, golden.ids.size(), cache);
-    for (size_t chunk : {1, 3, 7}) EXPECT_EQ(run(two, model, golden.ids, chunk, cache), whole) << "chunk " << chunk;
+    for (size_t chunk : {1, 3, 7})
+      EXPECT_EQ(run(two, model, golden.ids, chunk, cache), whole) << "chunk " << chunk;
     EXPECT_EQ(run(two, model, golden.ids, golden.ids.size(), cache), whole);
   }
 }
@@ -116,9 +123,11 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenConfig, testing::ValuesIn(fixtures("config_v
 
 TEST(GoldenModels, EveryArchitectureHasOne) {
   const std::vector<std::string> names = fixtures();
-  for (const char* wanted : {"llama2", "llama3", "llama31", "llama32", "llama_linear", "llama_yarn", "mistral", "smollm2", "qwen2",
-                             "qwen3", "olmo2", "gemma2", "gemma3", "skip_middle"}) {
-    const bool there = std::any_of(names.begin(), names.end(), [&](const std::string& name) { return name.starts_with(wanted); });
+  for (const char* wanted :
+       {"llama2", "llama3", "llama31", "llama32", "llama_linear", "llama_yarn", "mistral", "smollm2", "qwen2",
+        "qwen3", "olmo2", "gemma2", "gemma3", "skip_middle"}) {
+    const bool there = std::any_of(names.begin(), names.end(),
+                                   [&](const std::string& name) { return name.starts_with(wanted); });
     EXPECT_TRUE(there) << wanted;
   }
 }

@@ -9,7 +9,8 @@ namespace fathom {
 namespace {
 
 void check_type(DType type, int64_t head_dim, const char* which) {
-  const bool known = type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
+  const bool known =
+      type == DType::kF32 || type == DType::kF16 || type == DType::kBF16 || type == DType::kQ8_0;
   if (!known) fail("the {} cache can be f32, f16, bf16 or q8_0, got {}", which, name_of(type));
   if (head_dim % traits(type).block != 0) {
     fail("a {} cache of q8_0 needs heads of a multiple of 32, this model's have {}", which, head_dim);
@@ -27,7 +28,8 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
   pages_ = pages_each * options_.sequences * config.layers;
   const Device device = ctx.device();
   const Shape pool{pages_ * kPage, config.kv_heads, config.head_dim};
-  const Tensor k = Tensor::owned(device, options_.k_type, pool), v = Tensor::owned(device, options_.v_type, pool);
+  const Tensor k = Tensor::owned(device, options_.k_type, pool),
+               v = Tensor::owned(device, options_.v_type, pool);
   layers_.resize(static_cast<size_t>(config.layers));
   for (Layer& layer : layers_) {
     layer.view.k = k;
@@ -51,13 +53,15 @@ void KvCache::write_page_entry(Context& ctx, Layer& layer, int32_t sequence, int
 void KvCache::reserve(Context& ctx, int32_t sequence, int64_t rows) {
   int64_t& fed = rows_[static_cast<size_t>(sequence)];
   if (fed + rows > options_.context) {
-    fail("the context is full: {} tokens are in it, {} more were to come, and it holds {}", fed, rows, options_.context);
+    fail("the context is full: {} tokens are in it, {} more were to come, and it holds {}", fed, rows,
+         options_.context);
   }
   const auto pages_needed = static_cast<size_t>((fed + rows + kPage - 1) / kPage);
   for (Layer& layer : layers_) {
     std::vector<int32_t>& pages = layer.pages[static_cast<size_t>(sequence)];
     while (pages.size() < pages_needed) {
-      const int32_t page = free_pages_.back();  // there is one: each sequence's share was counted when the pool was made
+      const int32_t page =
+          free_pages_.back();  // there is one: each sequence's share was counted when the pool was made
       free_pages_.pop_back();
       write_page_entry(ctx, layer, sequence, static_cast<int64_t>(pages.size()), page);
       pages.push_back(page);
@@ -75,12 +79,15 @@ void KvCache::truncate(Context& ctx, int32_t sequence, int64_t position) {
     int32_t* device_length = layer.view.lengths.data<int32_t>() + sequence;
     copy_bytes(ctx, &length, Device::kCpu, device_length, ctx.device(), sizeof length);
     const Tensor row = layer.view.positions.rows(sequence, 1);
-    copy_bytes(ctx, positions.data(), Device::kCpu, row.raw(), ctx.device(), static_cast<size_t>(length) * sizeof(int32_t));
-    const auto kept = std::lower_bound(positions.begin(), positions.begin() + length, position) - positions.begin();
+    copy_bytes(ctx, positions.data(), Device::kCpu, row.raw(), ctx.device(),
+               static_cast<size_t>(length) * sizeof(int32_t));
+    const auto kept =
+        std::lower_bound(positions.begin(), positions.begin() + length, position) - positions.begin();
     length = static_cast<int32_t>(kept);
     copy_bytes(ctx, device_length, ctx.device(), &length, Device::kCpu, sizeof length);
     std::vector<int32_t>& pages = layer.pages[static_cast<size_t>(sequence)];
-    // As many pages as the rows still fed could need: a later pass may append less than it reserved, never more.
+    // As many pages as the rows still fed could need: a later pass may append less than it reserved, never
+    // more.
     const auto needed = static_cast<size_t>((position + kPage - 1) / kPage);
     while (pages.size() > needed) {
       free_pages_.push_back(pages.back());

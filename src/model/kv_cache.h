@@ -1,5 +1,5 @@
-// Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and sequence the list of
-// entries that exist, each with its own position.
+// Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and
+// sequence the list of entries that exist, each with its own position.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,12 @@ class KvCache {
   int64_t sequences() const { return options_.sequences; }
   int64_t context() const { return options_.context; }
 
-  // Makes room for `rows` more rows of a sequence in every layer, before the pass that appends them. More than the context is a
-  // UserError.
+  // Makes room for `rows` more rows of a sequence in every layer, before the pass that appends them. More
+  // than the context is a UserError.
   void reserve(Context& ctx, int32_t sequence, int64_t rows);
-  int64_t rows(int32_t sequence) const { return rows_[static_cast<size_t>(sequence)]; }  // fed so far: the next position
+  int64_t rows(int32_t sequence) const {
+    return rows_[static_cast<size_t>(sequence)];
+  }  // fed so far: the next position
 
   // Forgets the entries at `position` and after; 0 empties the sequence.
   void truncate(Context& ctx, int32_t sequence, int64_t position);

@@ -13,9 +13,12 @@ namespace {
 size_t alignment_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
-    case DType::kU8: return 1;
-    default: return 2;  // halves, and the halves that block formats begin with
+    case DType::kI32:
+      return 4;
+    case DType::kU8:
+      return 1;
+    default:
+      return 2;  // halves, and the halves that block formats begin with
   }
 }
 
@@ -27,9 +30,11 @@ Tensor aligned(const Tensor& tensor) {
   return copy;
 }
 
-void take_weight(Context& ctx, const WeightSpec& spec, const std::string& name, const Tensor& stored, const std::string& where) {
+void take_weight(Context& ctx, const WeightSpec& spec, const std::string& name, const Tensor& stored,
+                 const std::string& where) {
   const bool float_type = stored.dtype() != DType::kI32 && stored.dtype() != DType::kU8;
-  if (!float_type) fail("{}: tensor '{}' must hold floating-point numbers, got {}", where, name, name_of(stored.dtype()));
+  if (!float_type)
+    fail("{}: tensor '{}' must hold floating-point numbers, got {}", where, name, name_of(stored.dtype()));
   if (!(stored.shape() == spec.shape)) {
     fail("{}: tensor '{}' must be {}, got {}", where, name, to_string(spec.shape), to_string(stored.shape()));
   }
@@ -50,28 +55,38 @@ void derive_frequencies(Context& ctx, Model& model) {
 
 void check_token_ids(const Model& model) {
   const auto inside = [&](const char* what, int32_t id) {
-    if (id >= model.config.vocab) fail("{}: the {} token {} is outside the vocabulary of {}", model.path, what, id, model.config.vocab);
+    if (id >= model.config.vocab)
+      fail("{}: the {} token {} is outside the vocabulary of {}", model.path, what, id, model.config.vocab);
   };
   inside("BOS", model.config.bos);
   for (int32_t id : model.config.eos) inside("EOS", id);
   if (model.tokenizer && model.tokenizer->vocab_size() > model.config.vocab) {
-    fail("{}: the tokenizer has {} tokens, more than the model's vocabulary of {}: they do not belong together", model.path,
-         model.tokenizer->vocab_size(), model.config.vocab);
+    fail(
+        "{}: the tokenizer has {} tokens, more than the model's vocabulary of {}: they do not belong "
+        "together",
+        model.path, model.tokenizer->vocab_size(), model.config.vocab);
   }
 }
 
 ModelSource open_source(const std::string& path, const LoadOptions& options) {
   const FileKind kind = file_kind(path);
   switch (kind) {
-    case FileKind::kMissing: fail("no such file or folder: {}", printable(path));
-    case FileKind::kGguf: return open_gguf_source(path, options);
-    case FileKind::kLlama2c: return open_llama2c_source(path, options);
+    case FileKind::kMissing:
+      fail("no such file or folder: {}", printable(path));
+    case FileKind::kGguf:
+      return open_gguf_source(path, options);
+    case FileKind::kLlama2c:
+      return open_llama2c_source(path, options);
     case FileKind::kHfDirectory:
     case FileKind::kAdapterDirectory:
-    case FileKind::kDirectory: return open_hf_source(path, options);
+    case FileKind::kDirectory:
+      return open_hf_source(path, options);
     case FileKind::kSafetensors:
-      fail("{}: a safetensors file has no config: give the folder that also holds config.json", printable(path));
-    default: fail("{}: expected a Hugging Face folder, a .gguf or a llama2.c .bin, got {}", printable(path), describe(kind));
+      fail("{}: a safetensors file has no config: give the folder that also holds config.json",
+           printable(path));
+    default:
+      fail("{}: expected a Hugging Face folder, a .gguf or a llama2.c .bin, got {}", printable(path),
+           describe(kind));
   }
 }
 
@@ -112,7 +127,8 @@ Model load_model(Context& ctx, const std::string& path, const LoadOptions& optio
   check_token_ids(model);
   model.device = ctx.device();
   if (ctx.device() != Device::kCpu) {
-    for (const WeightSpec& spec : weight_specs(model.config, model.weights)) *spec.tensor = spec.tensor->to(ctx, ctx.device());
+    for (const WeightSpec& spec : weight_specs(model.config, model.weights))
+      *spec.tensor = spec.tensor->to(ctx, ctx.device());
     if (model.config.tied) model.weights.output = model.weights.embedding;
   }
   return model;
@@ -123,8 +139,8 @@ void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {
     if (!spec.matrix) continue;
     if (spec.shape.last() % traits(dtype).block != 0) {
       if (keep_unfit) continue;
-      fail("'{}' has rows of {}, which is not whole blocks of {} ({})", spec.hf, spec.shape.last(), name_of(dtype),
-           traits(dtype).block);
+      fail("'{}' has rows of {}, which is not whole blocks of {} ({})", spec.hf, spec.shape.last(),
+           name_of(dtype), traits(dtype).block);
     }
     *spec.tensor = convert_tensor(ctx, *spec.tensor, dtype);
   }

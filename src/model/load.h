@@ -20,8 +20,8 @@ Model load_model(Context& ctx, const std::string& path, const LoadOptions& optio
 // tensor: (…, n) on the CPU, its rows decoded and encoded again; itself when it has that dtype already.
 Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
 
-// A copy of the matrices in another dtype (norms, biases and other vectors stay f32). A matrix whose rows are not whole blocks of
-// that format stays as it is when `keep_unfit`, else it is a UserError.
+// A copy of the matrices in another dtype (norms, biases and other vectors stay f32). A matrix whose rows are
+// not whole blocks of that format stays as it is when `keep_unfit`, else it is a UserError.
 void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit);
 
 }  // namespace fathom

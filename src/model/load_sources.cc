@@ -22,7 +22,8 @@ void read_generation_config(const std::string& path, Model& model) {
   if (!json.is_object()) fail("{}: expected a JSON object", path);
   const auto number = [&](const char* key, auto& target) {
     const auto it = json.find(key);
-    if (it != json.end() && it->is_number()) target = it->template get<std::remove_reference_t<decltype(target)>>();
+    if (it != json.end() && it->is_number())
+      target = it->template get<std::remove_reference_t<decltype(target)>>();
   };
   number("temperature", model.generation.temperature);
   number("top_p", model.generation.top_p);
@@ -42,16 +43,19 @@ void read_generation_config(const std::string& path, Model& model) {
 // The tokenizer the options name, or else the one at `own`.
 void read_tokenizer(const LoadOptions& options, const std::string& own, Model& model) {
   model.tokenizer_path = options.tokenizer.empty() ? own : options.tokenizer;
-  if (!model.tokenizer_path.empty()) model.tokenizer = load_tokenizer(model.tokenizer_path, model.config.vocab);
+  if (!model.tokenizer_path.empty())
+    model.tokenizer = load_tokenizer(model.tokenizer_path, model.config.vocab);
 }
 
 bool has_tokenizer(const fs::path& folder) {
-  return fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model") || fs::exists(folder / "vocab.json");
+  return fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model") ||
+         fs::exists(folder / "vocab.json");
 }
 
 // Tensors that some checkpoints hold and no forward pass of ours reads.
 bool is_harmless(const std::string& name, const Model& model) {
-  return name.ends_with("rotary_emb.inv_freq") || (model.config.tied && (name == "lm_head.weight" || name == "output.weight"));
+  return name.ends_with("rotary_emb.inv_freq") ||
+         (model.config.tied && (name == "lm_head.weight" || name == "output.weight"));
 }
 
 }  // namespace
@@ -66,22 +70,28 @@ const Tensor* ModelSource::take(const std::string& name) {
 void ModelSource::refuse_rest(const Model& loaded) const {
   for (const auto& [name, tensor] : tensors) {
     if (taken_.count(name) || is_harmless(name, loaded)) continue;
-    fail("{}: tensor '{}' {} belongs to nothing that the architecture '{}' computes here", loaded.path, printable(name),
-         to_string(tensor.shape()), loaded.config.architecture);
+    fail("{}: tensor '{}' {} belongs to nothing that the architecture '{}' computes here", loaded.path,
+         printable(name), to_string(tensor.shape()), loaded.config.architecture);
   }
 }
 
 ModelSource open_hf_source(const std::string& dir, const LoadOptions& options) {
   const fs::path folder(dir);
   if (fs::exists(folder / "adapter_config.json") && !fs::exists(folder / "config.json")) {
-    fail("{}: this is an adapter (adapter_config.json), not a model: merge a LoRA into its base first, or give the base with -m",
-         printable(dir));
+    fail(
+        "{}: this is an adapter (adapter_config.json), not a model: merge a LoRA into its base first, or "
+        "give the base with -m",
+        printable(dir));
   }
-  if (!fs::exists(folder / "config.json")) fail("{}: expected a model folder with config.json", printable(dir));
-  const bool has_safetensors = fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
+  if (!fs::exists(folder / "config.json"))
+    fail("{}: expected a model folder with config.json", printable(dir));
+  const bool has_safetensors =
+      fs::exists(folder / "model.safetensors") || fs::exists(folder / "model.safetensors.index.json");
   if (!has_safetensors && fs::exists(folder / "pytorch_model.bin")) {
-    fail("{}: holds pickle weights (pytorch_model.bin), which can run code when read: save it again with "
-         "safe_serialization=True", printable(dir));
+    fail(
+        "{}: holds pickle weights (pytorch_model.bin), which can run code when read: save it again with "
+        "safe_serialization=True",
+        printable(dir));
   }
   ModelSource source;
   Model& model = source.model;
@@ -89,8 +99,10 @@ ModelSource open_hf_source(const std::string& dir, const LoadOptions& options) {
   model.format = "hf";
   const std::string config_path = (folder / "config.json").string();
   model.config = config_from_hf(read_text_file(config_path, 16 << 20), config_path);
-  std::vector<UnsupportedTensor> unsupported;  // masks and the like; a weight among them is reported as missing
-  for (NamedTensor& named : read_safetensors_dir(dir, options.mode, &unsupported)) source.tensors.emplace(named.name, named.tensor);
+  std::vector<UnsupportedTensor>
+      unsupported;  // masks and the like; a weight among them is reported as missing
+  for (NamedTensor& named : read_safetensors_dir(dir, options.mode, &unsupported))
+    source.tensors.emplace(named.name, named.tensor);
   for (const UnsupportedTensor& tensor : unsupported) source.unsupported.emplace(tensor.name, tensor.why);
   read_generation_config((folder / "generation_config.json").string(), model);
   read_tokenizer(options, has_tokenizer(folder) ? dir : "", model);
@@ -105,11 +117,12 @@ ModelSource open_gguf_source(const std::string& path, const LoadOptions& options
   model.gguf = GgufFile::open(path, options.mode);
   model.config = config_from_gguf(*model.gguf);
   source.gguf_names = true;
-  for (const GgufTensorInfo& info : model.gguf->tensors()) source.tensors.emplace(info.name, model.gguf->tensor(info));
+  for (const GgufTensorInfo& info : model.gguf->tensors())
+    source.tensors.emplace(info.name, model.gguf->tensor(info));
   if (const Tensor* factors = source.take("rope_freqs.weight")) {
     if (factors->dtype() != DType::kF32 || !(factors->shape() == Shape{model.config.head_dim / 2})) {
-      fail("{}: tensor 'rope_freqs.weight' must be f32 {}, got {} {}", path, to_string({model.config.head_dim / 2}),
-           name_of(factors->dtype()), to_string(factors->shape()));
+      fail("{}: tensor 'rope_freqs.weight' must be f32 {}, got {} {}", path,
+           to_string({model.config.head_dim / 2}), name_of(factors->dtype()), to_string(factors->shape()));
     }
     model.weights.rope_factors = *factors;
   }
@@ -153,9 +166,15 @@ ModelSource open_llama2c_source(const std::string& path, const LoadOptions& opti
   source.tensors.emplace("model.norm.weight", file->tensor("final_norm"));
   if (!config.tied) source.tensors.emplace("lm_head.weight", file->tensor("output"));
   static constexpr std::pair<const char*, const char*> kLayerNames[] = {
-      {"attention_norm", "input_layernorm"}, {"wq", "self_attn.q_proj"}, {"wk", "self_attn.k_proj"},
-      {"wv", "self_attn.v_proj"},            {"wo", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
-      {"w1", "mlp.gate_proj"},               {"w3", "mlp.up_proj"},      {"w2", "mlp.down_proj"}};
+      {"attention_norm", "input_layernorm"},
+      {"wq", "self_attn.q_proj"},
+      {"wk", "self_attn.k_proj"},
+      {"wv", "self_attn.v_proj"},
+      {"wo", "self_attn.o_proj"},
+      {"ffn_norm", "post_attention_layernorm"},
+      {"w1", "mlp.gate_proj"},
+      {"w3", "mlp.up_proj"},
+      {"w2", "mlp.down_proj"}};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (const auto& [theirs, hf] : kLayerNames) {
       const Tensor one = file->tensor(theirs).rows(layer, 1);

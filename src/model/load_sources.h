@@ -1,4 +1,5 @@
-// The three kinds of model files, each opened as a half-made Model and a set of named tensors to take the weights from.
+// The three kinds of model files, each opened as a half-made Model and a set of named tensors to take the
+// weights from.
 #pragma once
 
 #include <map>

@@ -14,23 +14,24 @@ namespace fathom {
 class GgufFile;
 
 struct BlockWeights {
-  Tensor attention_norm, attention_post_norm, ffn_norm, ffn_post_norm;  // f32 (width); undefined where not placed
-  Tensor q, k, v;                                                       // (heads · head_dim, width), …
-  Tensor o;                                                             // (width, heads · head_dim)
-  Tensor q_bias, k_bias, v_bias, o_bias;                                // f32
-  Tensor q_norm, k_norm;                                                // f32
-  Tensor gate, up;                                                      // (ffn, width)
-  Tensor down;                                                          // (width, ffn)
-  Tensor gate_bias, up_bias, down_bias;                                 // f32
+  Tensor attention_norm, attention_post_norm, ffn_norm,
+      ffn_post_norm;                      // f32 (width); undefined where not placed
+  Tensor q, k, v;                         // (heads · head_dim, width), …
+  Tensor o;                               // (width, heads · head_dim)
+  Tensor q_bias, k_bias, v_bias, o_bias;  // f32
+  Tensor q_norm, k_norm;                  // f32
+  Tensor gate, up;                        // (ffn, width)
+  Tensor down;                            // (width, ffn)
+  Tensor gate_bias, up_bias, down_bias;   // f32
 };
 
 struct ModelWeights {
   Tensor embedding;       // (vocab, width)
   Tensor embedding_norm;  // f32 (width)
   std::vector<BlockWeights> blocks;
-  Tensor final_norm;                      // f32 (width)
-  Tensor output;                          // (vocab, width); the embedding itself when tied
-  Tensor rope_factors;                    // f32 (head_dim / 2): a GGUF file's divisors of the frequencies; mostly undefined
+  Tensor final_norm;    // f32 (width)
+  Tensor output;        // (vocab, width); the embedding itself when tied
+  Tensor rope_factors;  // f32 (head_dim / 2): a GGUF file's divisors of the frequencies; mostly undefined
   Tensor frequencies, local_frequencies;  // f32 (head_dim / 2): derived, on the model's device
 };
 
@@ -45,8 +46,8 @@ struct Model {
   ModelWeights weights;
   std::shared_ptr<const Tokenizer> tokenizer;  // null when the files have none
   GenerationDefaults generation;
-  std::string path, format;    // format: "gguf", "hf", "llama2.c"
-  std::string tokenizer_path;  // where the tokenizer was read from
+  std::string path, format;              // format: "gguf", "hf", "llama2.c"
+  std::string tokenizer_path;            // where the tokenizer was read from
   std::shared_ptr<const GgufFile> gguf;  // the source where it was one: its metadata serves info and save
   Device device = Device::kCpu;
 

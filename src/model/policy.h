@@ -1,4 +1,5 @@
-// Who runs: the interface between the model and the methods. The model asks before every unit; it knows no method.
+// Who runs: the interface between the model and the methods. The model asks before every unit; it knows no
+// method.
 #pragma once
 
 #include "model/batch.h"
@@ -35,7 +36,8 @@ class SkipPolicy {
  public:
   virtual ~SkipPolicy() = default;
   virtual Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const = 0;
-  // How the branch's output (kept.capacity(), width) re-enters the residual; as it is unless a method says otherwise.
+  // How the branch's output (kept.capacity(), width) re-enters the residual; as it is unless a method says
+  // otherwise.
   virtual Tensor blend(Context&, const Decision&, const Tensor& branch) const { return branch; }
 };
 

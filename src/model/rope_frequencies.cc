@@ -13,7 +13,8 @@ double llama3_scaled(const RopeConfig& rope, double frequency) {
   const double turns = static_cast<double>(rope.original_context) * frequency / (2 * std::numbers::pi);
   if (turns < rope.low_frequency_factor) return frequency / rope.factor;
   if (turns > rope.high_frequency_factor) return frequency;
-  const double smooth = (turns - rope.low_frequency_factor) / (rope.high_frequency_factor - rope.low_frequency_factor);
+  const double smooth =
+      (turns - rope.low_frequency_factor) / (rope.high_frequency_factor - rope.low_frequency_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
@@ -21,11 +22,13 @@ struct YarnRamp {
   double low, high;
 };
 
-// YaRN (Peng et al. 2023): the dimensions that turn `beta_fast` and `beta_slow` times within the original context.
+// YaRN (Peng et al. 2023): the dimensions that turn `beta_fast` and `beta_slow` times within the original
+// context.
 YarnRamp yarn_ramp(const RopeConfig& rope, int64_t head_dim) {
   const auto dimension_of = [&](double turns) {
     const double wavelengths = static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi);
-    return static_cast<double>(head_dim) * std::log(wavelengths) / (2 * std::log(static_cast<double>(rope.theta)));
+    return static_cast<double>(head_dim) * std::log(wavelengths) /
+           (2 * std::log(static_cast<double>(rope.theta)));
   };
   double low = dimension_of(rope.beta_fast), high = dimension_of(rope.beta_slow);
   if (rope.truncate) {
@@ -46,11 +49,17 @@ std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_dim)
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
     double frequency = 1.0 / std::pow(static_cast<double>(rope.theta), exponent);
     switch (rope.scaling) {
-      case RopeScaling::kNone: break;
-      case RopeScaling::kLinear: frequency /= rope.factor; break;
-      case RopeScaling::kLlama3: frequency = llama3_scaled(rope, frequency); break;
+      case RopeScaling::kNone:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency = llama3_scaled(rope, frequency);
+        break;
       case RopeScaling::kYarn: {
-        const double slow = std::clamp((static_cast<double>(i) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
+        const double slow =
+            std::clamp((static_cast<double>(i) - ramp.low) / (ramp.high - ramp.low), 0.0, 1.0);
         frequency = frequency / rope.factor * slow + frequency * (1 - slow);
         break;
       }
@@ -60,6 +69,8 @@ std::vector<float> inverse_frequencies(const RopeConfig& rope, int64_t head_dim)
   return out;
 }
 
-float rope_magnitude(const RopeConfig& rope) { return rope.scaling == RopeScaling::kYarn ? rope.attention_factor : 1.0f; }
+float rope_magnitude(const RopeConfig& rope) {
+  return rope.scaling == RopeScaling::kYarn ? rope.attention_factor : 1.0f;
+}
 
 }  // namespace fathom

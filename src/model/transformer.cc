@@ -23,11 +23,13 @@ Tensor block(Context& ctx, const Model& model, int64_t layer, Tensor h, const Ba
 
 }  // namespace
 
-Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy, PolicyState& state) {
+Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
+               PolicyState& state) {
   const ModelConfig& config = model.config;
   Tensor h = embed(ctx, batch.tokens, model.weights.embedding, config.embedding_scale);
   if (config.embedding_norm) h = norm(ctx, config, h, model.weights.embedding_norm);
-  for (int64_t layer = 0; layer < config.layers; ++layer) h = block(ctx, model, layer, h, batch, cache, policy, state);
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    h = block(ctx, model, layer, h, batch, cache, policy, state);
   if (batch.logit_rows.is_none()) return {};
   h = norm(ctx, config, gather_rows(ctx, h, batch.logit_rows), model.weights.final_norm);
   const Tensor logits = linear(ctx, h, model.weights.output);

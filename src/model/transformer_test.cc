@@ -9,24 +9,27 @@
 #include "base/rng.h"
 #include "model/flops.h"
 #include "model/load.h"
+#include "support/heap_allocations.h"
 #include "tensor/arena.h"
 
 namespace fathom {
 
-std::size_t heap_allocations();  // allocation_count_test.cc
-
 namespace {
 
-std::string fixture(const char* name) { return std::string(FATHOM_TEST_DATA) + "/models/" + name; }
+std::string fixture(const char* name) {
+  return std::string(FATHOM_TEST_DATA) + "/models/" + name;
+}
 
 std::vector<int32_t> random_ids(int64_t vocab, size_t count, uint64_t seed) {
   Rng rng(seed);
   std::vector<int32_t> ids;
-  for (size_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(rng.below(static_cast<uint32_t>(vocab))));
+  for (size_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>(rng.below(static_cast<uint32_t>(vocab))));
   return ids;
 }
 
-std::vector<float> step(Context& ctx, const Model& model, KvCache& cache, std::span<const BatchRow> rows, const SkipPolicy& policy) {
+std::vector<float> step(Context& ctx, const Model& model, KvCache& cache, std::span<const BatchRow> rows,
+                        const SkipPolicy& policy) {
   const ArenaScope scope(ctx);
   PolicyState state;
   std::map<int32_t, int64_t> counts;
@@ -38,7 +41,8 @@ std::vector<float> step(Context& ctx, const Model& model, KvCache& cache, std::s
   return out;
 }
 
-std::vector<float> alone(Context& ctx, const Model& model, const std::vector<int32_t>& ids, const SkipPolicy& policy) {
+std::vector<float> alone(Context& ctx, const Model& model, const std::vector<int32_t>& ids,
+                         const SkipPolicy& policy) {
   KvCache cache(ctx, model.config, {.sequences = 1, .context = 128});
   std::vector<BatchRow> rows;
   for (size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], static_cast<int32_t>(i), 0, true});
@@ -47,7 +51,8 @@ std::vector<float> alone(Context& ctx, const Model& model, const std::vector<int
 
 class Formats : public testing::TestWithParam<DType> {};
 
-// Many sequences of different lengths in one packed pass, rows interleaved, each bit-equal to the same sequence run alone.
+// Many sequences of different lengths in one packed pass, rows interleaved, each bit-equal to the same
+// sequence run alone.
 TEST_P(Formats, PackedSequencesEqualEachAlone) {
   Context ctx({.threads = 2}), one({.threads = 1});
   const Model model = load_model(ctx, fixture("llama3"), {.dtype = GetParam()});
@@ -66,20 +71,23 @@ TEST_P(Formats, PackedSequencesEqualEachAlone) {
     std::vector<BatchRow> rows;
     for (size_t i = begin; i < begin + 11; ++i) {
       for (size_t s = 0; s < lengths.size(); ++s) {
-        if (i < lengths[s]) rows.push_back({ids[s][i], static_cast<int32_t>(i), static_cast<int32_t>(s), true});
+        if (i < lengths[s])
+          rows.push_back({ids[s][i], static_cast<int32_t>(i), static_cast<int32_t>(s), true});
       }
     }
     const std::vector<float> logits = step(ctx, model, cache, rows, dense);
     for (size_t r = 0; r < rows.size(); ++r) {
       auto& target = got[static_cast<size_t>(rows[r].sequence)];
-      target.insert(target.end(), logits.begin() + static_cast<int64_t>(r * vocab), logits.begin() + static_cast<int64_t>((r + 1) * vocab));
+      target.insert(target.end(), logits.begin() + static_cast<int64_t>(r * vocab),
+                    logits.begin() + static_cast<int64_t>((r + 1) * vocab));
     }
   }
   for (size_t s = 0; s < lengths.size(); ++s) EXPECT_EQ(got[s], expected[s]) << "sequence " << s;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Formats,
-                         testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1),
+                         testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0,
+                                         DType::kQ4_1),
                          [](const auto& format) { return std::string(name_of(format.param)); });
 
 // Keeps the rows that a table of random bits names: what a method's decisions look like to the model.
@@ -88,7 +96,8 @@ class TablePolicy final : public SkipPolicy {
   TablePolicy(SkippedKv skipped, double keep, uint64_t seed) : skipped_(skipped), keep_(keep), seed_(seed) {}
 
   bool keeps(int64_t layer, Unit unit, int32_t position) const {
-    Rng rng(seed_, {static_cast<uint32_t>(layer), static_cast<uint32_t>(unit), static_cast<uint32_t>(position)});
+    Rng rng(seed_,
+            {static_cast<uint32_t>(layer), static_cast<uint32_t>(unit), static_cast<uint32_t>(position)});
     return rng.uniform_double() < keep_;
   }
   Decision decide(Context& ctx, const UnitInput& input, PolicyState&) const override {
@@ -97,10 +106,13 @@ class TablePolicy final : public SkipPolicy {
     copy_to_host(ctx, input.batch.positions, positions);
     int32_t count = 0;
     for (int32_t row = 0; row < rows; ++row) {
-      if (keeps(input.layer, input.unit, positions[static_cast<size_t>(row)])) ids[static_cast<size_t>(count++)] = row;
+      if (keeps(input.layer, input.unit, positions[static_cast<size_t>(row)]))
+        ids[static_cast<size_t>(count++)] = row;
     }
     if (count == 0) return {RowSet::none(rows), skipped_};
-    return {RowSet::some(Tensor::from(ctx, ids, {rows}), Tensor::from(ctx, std::span<const int32_t>(&count, 1), {1})), skipped_};
+    return {RowSet::some(Tensor::from(ctx, ids, {rows}),
+                         Tensor::from(ctx, std::span<const int32_t>(&count, 1), {1})),
+            skipped_};
   }
 
  private:
@@ -121,7 +133,8 @@ TEST(Skipping, ChunksChangeNoBitUnderSkipping) {
       std::vector<float> pieces;
       for (size_t begin = 0; begin < ids.size(); begin += 7) {
         std::vector<BatchRow> rows;
-        for (size_t i = begin; i < std::min(ids.size(), begin + 7); ++i) rows.push_back({ids[i], static_cast<int32_t>(i), 0, true});
+        for (size_t i = begin; i < std::min(ids.size(), begin + 7); ++i)
+          rows.push_back({ids[i], static_cast<int32_t>(i), 0, true});
         const std::vector<float> part = step(ctx, model, cache, rows, policy);
         pieces.insert(pieces.end(), part.begin(), part.end());
       }
@@ -143,9 +156,11 @@ TEST(Skipping, SkippedRowsCostNothing) {
     for (int32_t position = 0; position < 24; ++position) {
       if (policy.keeps(layer, Unit::kAttention, position)) {
         ++entries;  // it sees itself and the entries that exist
-        expected += static_cast<uint64_t>(2 * c.width * c.head_dim * (c.heads + c.kv_heads) + 2 * entries * c.heads * c.head_dim);
+        expected += static_cast<uint64_t>(2 * c.width * c.head_dim * (c.heads + c.kv_heads) +
+                                          2 * entries * c.heads * c.head_dim);
       }
-      if (policy.keeps(layer, Unit::kFfn, position)) expected += static_cast<uint64_t>(3 * c.width * c.ffn_width);
+      if (policy.keeps(layer, Unit::kFfn, position))
+        expected += static_cast<uint64_t>(3 * c.width * c.ffn_width);
     }
   }
   const Work before = ctx.counters().total();
@@ -172,7 +187,7 @@ TEST(Accounting, ADecodeStepReadsEveryWeightOnce) {
   const BatchRow first{1, 0, 0, true};
   const Work before = ctx.counters().total();
   step(ctx, model, cache, std::span(&first, 1), DensePolicy());
-  int64_t matrices = model.weights.embedding.nbytes();  // tied: the output's own read
+  int64_t matrices = model.weights.embedding.nbytes();                // tied: the output's own read
   matrices += model.weights.embedding.nbytes() / model.config.vocab;  // and one row of it as the embedding
   for (const BlockWeights& b : model.weights.blocks) {
     for (const Tensor& w : {b.q, b.k, b.v, b.o, b.gate, b.up, b.down}) matrices += w.nbytes();
@@ -197,7 +212,8 @@ TEST(Decode, ASteadyStepAllocatesNothing) {
         const Tensor logits = forward(ctx, model, make_batch(ctx, std::span(&row, 1)), cache, policy, state);
         ASSERT_TRUE(logits.defined());
       }
-      if (position >= 70) during += heap_allocations() - before;  // past the second page, its first steps behind it
+      if (position >= 70)
+        during += heap_allocations() - before;  // past the second page, its first steps behind it
     }
     EXPECT_EQ(during, 0u) << name_of(dtype);
   }
@@ -235,7 +251,8 @@ TEST(Cache, SaysWhenItIsFull) {
     cache.reserve(ctx, 0, 3);
     FAIL() << "no error";
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "the context is full: 8 tokens are in it, 3 more were to come, and it holds 10");
+    EXPECT_STREQ(error.what(),
+                 "the context is full: 8 tokens are in it, 3 more were to come, and it holds 10");
   }
 }
 
@@ -257,7 +274,8 @@ TEST(Cuda, ForwardAgreesWithTheCpu) {
         const TablePolicy policy(skipped, keep, 8);
         const std::vector<float> a = alone(cpu, here, ids, policy), b = alone(*cuda, there, ids, policy);
         ASSERT_EQ(a.size(), b.size());
-        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-2) << name << ", keep " << keep << ", logit " << i;
+        for (size_t i = 0; i < a.size(); ++i)
+          ASSERT_NEAR(a[i], b[i], 1e-2) << name << ", keep " << keep << ", logit " << i;
       }
     }
   }

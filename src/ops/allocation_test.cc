@@ -2,10 +2,6 @@
 // counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "ops/append_kv.h"
 #include "ops/attention.h"
 #include "ops/embed.h"
@@ -15,24 +11,8 @@
 #include "ops/rows.h"
 #include "ops/soft_cap.h"
 #include "ops/token_log_probs.h"
+#include "support/heap_allocations.h"
 #include "tensor/arena.h"
-
-namespace {
-std::atomic<size_t> allocations{0};  // by operator new, in this binary, by any thread
-}  // namespace
-
-// GCC looks into these once they are inlined and sees a `new` whose memory goes to free().
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace fathom {
 namespace {
@@ -99,9 +79,9 @@ TEST(Allocation, ASteadyDecodeStepMakesNone) {
     Model model;
     int32_t position = 0;
     for (; position < 300; ++position) model.step(ctx, position);  // the arena finds out what it needs
-    const size_t capacity = ctx.arena().capacity(), before = allocations;
+    const size_t capacity = ctx.arena().capacity(), before = heap_allocations();
     for (; position < 400; ++position) model.step(ctx, position);
-    EXPECT_EQ(allocations, before);
+    EXPECT_EQ(heap_allocations(), before);
     EXPECT_EQ(ctx.arena().capacity(), capacity);
   }
 }

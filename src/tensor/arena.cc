@@ -36,8 +36,7 @@ size_t Arena::capacity() const {
   return bytes;
 }
 
-ArenaScope::ArenaScope(Context& ctx)
-    : arena_(ctx.arena()), chunk_(arena_.chunk_), offset_(arena_.offset_) {}
+ArenaScope::ArenaScope(Context& ctx) : arena_(ctx.arena()), chunk_(arena_.chunk_), offset_(arena_.offset_) {}
 
 ArenaScope::~ArenaScope() {
   arena_.chunk_ = chunk_;

@@ -1,5 +1,5 @@
-// Memory for one step's op outputs: a pointer that moves forward and goes back to where it stood. It grows while the
-// first steps find out how much they need and then allocates no more.
+// Memory for one step's op outputs: a pointer that moves forward and goes back to where it stood. It grows
+// while the first steps find out how much they need and then allocates no more.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ class Arena {
   size_t chunk_ = 0, offset_ = 0;
 };
 
-// Everything allocated inside the scope is given back at its end: one per step, and where a loop would pile up.
+// Everything allocated inside the scope is given back at its end: one per step, and where a loop would pile
+// up.
 class ArenaScope {
  public:
   explicit ArenaScope(Context& ctx);

@@ -2,28 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
+#include "support/heap_allocations.h"
 #include "tensor/tensor.h"
-
-namespace {
-size_t allocations = 0;  // by operator new, in this binary
-}  // namespace
-
-// GCC looks into these once they are inlined and sees a `new` whose memory goes to free().
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
 
 namespace fathom {
 namespace {
@@ -81,10 +63,10 @@ TEST(Arena, ASteadyStepAllocatesNothing) {
   Context ctx({.threads = 2});
   step(ctx, 64);
   step(ctx, 1);
-  const size_t capacity = ctx.arena().capacity(), before = allocations;
+  const size_t capacity = ctx.arena().capacity(), before = heap_allocations();
   for (int i = 0; i < 100; ++i) step(ctx, 1 + i % 64);
   EXPECT_EQ(ctx.arena().capacity(), capacity);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(heap_allocations(), before);
 }
 
 }  // namespace

@@ -16,12 +16,15 @@ Context::Context(ContextOptions options)
   if constexpr (kHasCuda) {
     cuda_ = make_cuda_handle();
   } else {
-    throw UserError("--device cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
+    throw UserError(
+        "--device cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
   }
 }
 
 Context::~Context() = default;
 
-CudaBackend Context::cuda() { return {*cuda_, counters_}; }
+CudaBackend Context::cuda() {
+  return {*cuda_, counters_};
+}
 
 }  // namespace fathom

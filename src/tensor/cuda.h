@@ -1,4 +1,5 @@
-// What the rest of the house may know of CUDA: no CUDA types here. Implemented in cuda.cu where there is a toolkit.
+// What the rest of the house may know of CUDA: no CUDA types here. Implemented in cuda.cu where there is a
+// toolkit.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,9 @@ constexpr std::array<DTypeTraits, kDTypes> kTraits{{
 
 }  // namespace
 
-const DTypeTraits& traits(DType dtype) { return kTraits[static_cast<size_t>(dtype)]; }
+const DTypeTraits& traits(DType dtype) {
+  return kTraits[static_cast<size_t>(dtype)];
+}
 
 int64_t row_bytes(DType dtype, int64_t elements) {
   const DTypeTraits& t = traits(dtype);

@@ -8,9 +8,23 @@
 namespace fathom {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kI32, kU8,
-  // Block formats: `block` elements of a row share scales; a row is whole blocks, tensors are row-major over blocks.
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kU8,
+  // Block formats: `block` elements of a row share scales; a row is whole blocks, tensors are row-major over
+  // blocks.
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 inline constexpr int kDTypes = 15;
 
@@ -22,8 +36,12 @@ struct DTypeTraits {
 };
 
 const DTypeTraits& traits(DType dtype);
-inline const char* name_of(DType dtype) { return traits(dtype).name; }
-inline bool is_block_format(DType dtype) { return traits(dtype).block > 1; }
+inline const char* name_of(DType dtype) {
+  return traits(dtype).name;
+}
+inline bool is_block_format(DType dtype) {
+  return traits(dtype).block > 1;
+}
 
 // Bytes of a row of `elements`; a count that is not whole blocks is a UserError.
 int64_t row_bytes(DType dtype, int64_t elements);

@@ -19,7 +19,8 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
     if constexpr (kHasCuda) return cuda_allocate(bytes);
     throw UserError("this build has no CUDA backend");
   }
-  // calloc: large blocks come zeroed from the system and cost nothing until they are touched (a cache's unused pages).
+  // calloc: large blocks come zeroed from the system and cost nothing until they are touched (a cache's
+  // unused pages).
   void* memory = bytes + kAlignment < bytes ? nullptr : std::calloc(1, bytes + kAlignment);
   if (!memory) fail("out of memory: {} bytes wanted", bytes);
   const std::shared_ptr<void> owner(memory, std::free);
@@ -27,7 +28,9 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
   return {owner, reinterpret_cast<void*>(aligned)};
 }
 
-void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes) {
+void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device,
+                size_t bytes) {
+  if (bytes == 0) return;  // an empty span's pointer may be null
   if (to_device == Device::kCpu && from_device == Device::kCpu) {
     std::memcpy(to, from, bytes);
     return;

@@ -1,5 +1,6 @@
-// Which rows a unit runs on. The number of kept rows is known only where the data lives: on a GPU, asking for it on the
-// host would be a synchronisation per layer. Host code sees the capacity and, for all() and none(), that fact.
+// Which rows a unit runs on. The number of kept rows is known only where the data lives: on a GPU, asking for
+// it on the host would be a synchronisation per layer. Host code sees the capacity and, for all() and none(),
+// that fact.
 #pragma once
 
 #include "tensor/tensor.h"

@@ -37,9 +37,10 @@ Tensor from_host(Context& ctx, std::span<const T> values, DType dtype, const Sha
 
 template <class T>
 void to_host(Context& ctx, const Tensor& tensor, DType dtype, std::span<T> values) {
-  if (tensor.dtype() != dtype || !tensor.is_contiguous() || tensor.numel() != static_cast<int64_t>(values.size())) {
-    fail("copy_to_host: expected {} values of {}, got {} {}", values.size(), name_of(dtype), name_of(tensor.dtype()),
-         to_string(tensor.shape()));
+  if (tensor.dtype() != dtype || !tensor.is_contiguous() ||
+      tensor.numel() != static_cast<int64_t>(values.size())) {
+    fail("copy_to_host: expected {} values of {}, got {} {}", values.size(), name_of(dtype),
+         name_of(tensor.dtype()), to_string(tensor.shape()));
   }
   copy_bytes(ctx, values.data(), Device::kCpu, tensor.raw(), tensor.device(), values.size_bytes());
 }
@@ -53,7 +54,8 @@ std::string to_string(const Shape& shape) {
 }
 
 Tensor Tensor::empty(Context& ctx, DType dtype, const Shape& shape) {
-  return view(ctx.device(), ctx.arena().allocate(static_cast<size_t>(dense_bytes(dtype, shape))), dtype, shape, nullptr);
+  return view(ctx.device(), ctx.arena().allocate(static_cast<size_t>(dense_bytes(dtype, shape))), dtype,
+              shape, nullptr);
 }
 
 Tensor Tensor::owned(Device device, DType dtype, const Shape& shape) {
@@ -62,7 +64,8 @@ Tensor Tensor::owned(Device device, DType dtype, const Shape& shape) {
   return view(device, data, dtype, shape, std::move(memory));
 }
 
-Tensor Tensor::view(Device device, const void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner) {
+Tensor Tensor::view(Device device, const void* data, DType dtype, const Shape& shape,
+                    std::shared_ptr<const void> owner) {
   Tensor tensor;
   tensor.data_ = data;
   tensor.owner_ = std::move(owner);
@@ -81,15 +84,21 @@ Tensor Tensor::from(Context& ctx, std::span<const int32_t> values, const Shape& 
   return from_host(ctx, values, DType::kI32, shape);
 }
 
-bool Tensor::is_contiguous() const { return strides_ == dense_strides(shape_); }
+bool Tensor::is_contiguous() const {
+  return strides_ == dense_strides(shape_);
+}
 
-int64_t Tensor::nbytes() const { return dense_bytes(dtype_, shape_); }
+int64_t Tensor::nbytes() const {
+  return dense_bytes(dtype_, shape_);
+}
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!is_contiguous() || shape.numel() != numel() || (is_block_format(dtype_) && shape.last() != shape_.last())) {
+  if (!is_contiguous() || shape.numel() != numel() ||
+      (is_block_format(dtype_) && shape.last() != shape_.last())) {
     fail("reshape: {} {} cannot become {}", name_of(dtype_), to_string(shape_), to_string(shape));
   }
-  if (row_count_ && shape[0] != dim(0)) fail("reshape: {} is compacted, its rows cannot become {}", to_string(shape_), to_string(shape));
+  if (row_count_ && shape[0] != dim(0))
+    fail("reshape: {} is compacted, its rows cannot become {}", to_string(shape_), to_string(shape));
   Tensor out = *this;
   out.shape_ = shape;
   out.strides_ = dense_strides(shape);
@@ -137,7 +146,8 @@ void copy_to_host(Context& ctx, const Tensor& tensor, std::span<int32_t> values)
 
 void expect(const Tensor& tensor, DType dtype, const Shape& shape, const char* op, const char* name) {
   if (tensor.defined() && tensor.dtype() == dtype && tensor.shape() == shape) return;
-  if (!tensor.defined()) fail("{}: {} must be {} {}, got nothing", op, name, name_of(dtype), to_string(shape));
+  if (!tensor.defined())
+    fail("{}: {} must be {} {}, got nothing", op, name, name_of(dtype), to_string(shape));
   fail("{}: {} must be {} {}, got {} {}", op, name, name_of(dtype), to_string(shape), name_of(tensor.dtype()),
        to_string(tensor.shape()));
 }

@@ -20,7 +20,8 @@ class Tensor {
   // Memory of its own, zeroed: weights that are made, caches, optimiser states.
   static Tensor owned(Device device, DType dtype, const Shape& shape);
   // A view of somebody's memory (a mapped file) that `owner` keeps alive.
-  static Tensor view(Device device, const void* data, DType dtype, const Shape& shape, std::shared_ptr<const void> owner);
+  static Tensor view(Device device, const void* data, DType dtype, const Shape& shape,
+                     std::shared_ptr<const void> owner);
   // Host values on the context's device, in the arena.
   static Tensor from(Context& ctx, std::span<const float> values, const Shape& shape);
   static Tensor from(Context& ctx, std::span<const int32_t> values, const Shape& shape);
@@ -38,8 +39,9 @@ class Tensor {
   bool is_contiguous() const;
   int64_t nbytes() const;  // of a contiguous tensor
 
-  // A compacted tensor (gather_rows) has room for all rows, and the first *row_count() of dimension 0 are there. The count lives
-  // where the data lives: kernels read it, host code only hands it on. Null: every row is there.
+  // A compacted tensor (gather_rows) has room for all rows, and the first *row_count() of dimension 0 are
+  // there. The count lives where the data lives: kernels read it, host code only hands it on. Null: every row
+  // is there.
   const int32_t* row_count() const { return row_count_; }
   Tensor counted_by(const int32_t* row_count) const {
     Tensor out = *this;
@@ -59,10 +61,10 @@ class Tensor {
     return static_cast<T*>(const_cast<void*>(data_));
   }
 
-  Tensor reshape(const Shape& shape) const;                 // contiguous tensors
-  Tensor rows(int64_t begin, int64_t count) const;          // along dimension 0
-  Tensor columns(int64_t begin, int64_t count) const;       // of a 2-D, non-block tensor: a strided view
-  Tensor to(Context& ctx, Device device) const;             // owned copy on another device, or itself
+  Tensor reshape(const Shape& shape) const;            // contiguous tensors
+  Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0
+  Tensor columns(int64_t begin, int64_t count) const;  // of a 2-D, non-block tensor: a strided view
+  Tensor to(Context& ctx, Device device) const;        // owned copy on another device, or itself
   std::shared_ptr<const void> owner() const { return owner_; }
 
  private:
