@@ -17,17 +17,24 @@ void relax() {
 }
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kIdleSpin = std::chrono::microseconds(50);
+constexpr auto kSpin = std::chrono::microseconds(50);
 
-// Spins until `value` differs from `old`, for as long as go_on(now) says; then parks.
-template <class GoOn>
-void wait_while(std::atomic<uint32_t>& value, uint32_t old, GoOn&& go_on) {
-  do {
+// Waits until `value` differs from `old`: spins until nothing has moved for kSpin, then parks. `progress`
+// counts what the others do meanwhile. Waking many parked threads takes longer than kSpin; if those that are
+// done with a job parked while the last ones still wake up, every job would begin by waking them all again.
+void wait_while(std::atomic<uint32_t>& value, uint32_t old, const std::atomic<uint32_t>& progress) {
+  uint32_t seen = progress.load(std::memory_order_relaxed);
+  auto moved = Clock::now();
+  for (auto now = moved; now < moved + kSpin; now = Clock::now()) {
     for (int i = 0; i < 64; ++i) {
       if (value.load(std::memory_order_acquire) != old) return;
       relax();
     }
-  } while (go_on(Clock::now()));
+    if (const uint32_t current = progress.load(std::memory_order_relaxed); current != seen) {
+      seen = current;
+      moved = now;
+    }
+  }
   while (value.load(std::memory_order_acquire) == old) value.wait(old, std::memory_order_acquire);
 }
 
@@ -38,12 +45,7 @@ Range split_evenly(int64_t n, int index, int count, int64_t grain) {
   return {std::min(n, pieces * index / count * grain), std::min(n, pieces * (index + 1) / count * grain)};
 }
 
-// Waking 16 parked threads takes longer than kIdleSpin. If those that are done with a job parked while the
-// last is still waking up, every job would begin by waking them all again. So inside a job they spin on,
-// unless there are more threads than cores to spin on.
-ThreadPool::ThreadPool(int threads)
-    : job_spin_(threads > default_threads() ? kIdleSpin : std::chrono::microseconds(1000)),
-      errors_(static_cast<size_t>(std::max(1, threads))) {
+ThreadPool::ThreadPool(int threads) : errors_(static_cast<size_t>(std::max(1, threads))) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
 }
 
@@ -66,12 +68,7 @@ void ThreadPool::call(int thread) {
 void ThreadPool::work(int thread) {
   uint32_t seen = 0;
   while (true) {
-    const auto start = Clock::now();
-    auto busy = start;  // when somebody was last seen working
-    wait_while(generation_, seen, [&](Clock::time_point now) {
-      if (running_.load(std::memory_order_relaxed) != 0) busy = now;
-      return now < busy + kIdleSpin && now < start + job_spin_;
-    });
+    wait_while(generation_, seen, running_);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_) return;
     call(thread);
@@ -87,10 +84,9 @@ void ThreadPool::run(FunctionRef<void(int)> body) {
     generation_.notify_all();
   }
   call(0);
-  const auto start = Clock::now();
   for (uint32_t left = running_.load(std::memory_order_acquire); left != 0;
        left = running_.load(std::memory_order_acquire)) {
-    wait_while(running_, left, [&](Clock::time_point now) { return now < start + job_spin_; });
+    wait_while(running_, left, running_);
   }
   body_ = nullptr;
   if (!failed_.load(std::memory_order_relaxed)) return;
@@ -111,8 +107,7 @@ void ThreadPool::barrier() {
     barrier_phase_.fetch_add(1, std::memory_order_release);
     barrier_phase_.notify_all();
   } else {
-    const auto start = Clock::now();
-    wait_while(barrier_phase_, phase, [&](Clock::time_point now) { return now < start + job_spin_; });
+    wait_while(barrier_phase_, phase, arrived_);
   }
 }
 

@@ -1,11 +1,9 @@
 // A fixed team of threads that run one function together. Work is split statically, so which thread does what
-// never depends on timing. An idle thread spins for at most 50 µs (the next op of a forward pass comes
-// sooner) and then parks; so does a waiting one when there are more threads than cores, which then cost time
-// slices, not a livelock.
+// never depends on timing. Waiting spins until nothing has moved for 50 µs (the next op of a forward pass
+// comes sooner) and then parks, so more threads than cores cost time slices, not a livelock.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <thread>
@@ -63,7 +61,6 @@ class ThreadPool {
   void work(int thread);
   void call(int thread);
 
-  const std::chrono::microseconds job_spin_;  // how long to spin for others inside a job
   std::vector<std::thread> workers_;
   const FunctionRef<void(int)>* body_ = nullptr;
   std::atomic<uint32_t> generation_{0};  // a new job, or stop

@@ -6,7 +6,9 @@
 namespace fathom {
 
 // Rows of dimension 0 that are there: all of them, unless the tensor is compacted.
-inline int64_t present_rows(const Tensor& tensor) { return tensor.row_count() ? *tensor.row_count() : tensor.dim(0); }
+inline int64_t present_rows(const Tensor& tensor) {
+  return tensor.row_count() ? *tensor.row_count() : tensor.dim(0);
+}
 
 struct KeptRows {
   int64_t count;
