@@ -73,6 +73,9 @@ Json field_json(const Field& field) {
       [](const auto& value) -> Json {
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, EnumField>) {
           return std::string(value.names[*value.value]);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, float*>) {
+          // The shortest decimal that reads back as this float: 0.8, not 0.800000011920929.
+          return std::isfinite(*value) ? Json(std::stod(fmt::format("{}", *value))) : Json(nullptr);
         } else {
           return *value;
         }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/fields.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "cli/interrupt.h"
@@ -66,7 +67,7 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   return encode_chat(tokenizer, chat_template_of(session.model(), o.chat_template), messages);
 }
 
-void print_result(const GenerateResult& r, const Options& o, Session& session) {
+void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampler, Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
@@ -86,6 +87,7 @@ void print_result(const GenerateResult& r, const Options& o, Session& session) {
   if (r.context_shifts > 0) out["context_shifts"] = r.context_shifts;
   add_savings(out, session.feeder().savings());
   out["depth"] = r.depth;
+  out["sampler"] = nlohmann::ordered_json::parse(fields_to_json(fields_of(sampler)));
   print_json(out);
 }
 
@@ -124,7 +126,7 @@ int run_generate(const Arguments& arguments) {
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
   Generator generator(session.feeder());
   const GenerateResult result = generator.run(prompt, options);
-  print_result(result, o, session);
+  print_result(result, o, options.sampler, session);
   if (o.show_depth && !o.model.json) log_info(fmt::format("shades: dark 0 layers, light all {:g}", layers));
   return result.finish == FinishReason::kCancelled ? kInterruptedExit : 0;
 }

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/fields.h"
 #include "base/format.h"
 #include "base/progress.h"
 #include "cli/model_path.h"
@@ -108,6 +109,8 @@ Json model_json(const Model& model) {
   out["cache_bytes_per_token"] = c.layers * c.kv_heads * row_bytes(DType::kF16, c.head_dim) * 2;
   out["method"] = "dense";
   out["calibration"] = nullptr;
+  ModelConfig config = c;  // every switch of the architecture
+  out["config"] = Json::parse(fields_to_json(fields_of(config)));
   if (model.tokenizer) out["tokenizer"] = tokenizer_json(*model.tokenizer);
   if (model.gguf) out["metadata"] = metadata_of(*model.gguf);
   return out;
@@ -165,7 +168,7 @@ std::string plain(const Json& value) {
 void print_plain(const Json& info) {
   std::string text;
   for (const auto& [key, value] : info.items()) {
-    if (key == "metadata" || key == "dtypes" || key == "tokenizer") continue;
+    if (value.is_object()) continue;
     const bool bytes = key.find("bytes") != std::string::npos;
     text += fmt::format("{:<22} {}\n", key, bytes ? bytes_text(value.get<int64_t>()) : plain(value));
   }

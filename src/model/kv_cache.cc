@@ -28,8 +28,14 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
   pages_ = pages_each * options_.sequences * config.layers;
   const Device device = ctx.device();
   const Shape pool{pages_ * kPage, config.kv_heads, config.head_dim};
-  const Tensor k = Tensor::owned(device, options_.k_type, pool),
-               v = Tensor::owned(device, options_.v_type, pool);
+  Tensor k, v;
+  try {
+    k = Tensor::owned(device, options_.k_type, pool);
+    v = Tensor::owned(device, options_.v_type, pool);
+  } catch (const UserError& error) {
+    fail("the cache of {} sequences of {} tokens does not fit ({}): choose a smaller context",
+         options_.sequences, options_.context, error.what());
+  }
   layers_.resize(static_cast<size_t>(config.layers));
   for (Layer& layer : layers_) {
     layer.view.k = k;

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "base/format.h"
@@ -31,18 +32,28 @@ void decompose(char32_t value, bool compatible, std::vector<utf8proc_int32_t>& o
   }
 }
 
-// Marks that follow one another are ordered by their combining class, equal ones staying in order.
+// Marks that follow one another are ordered by their combining class, equal ones staying in order: a counting
+// sort, as a text may be nothing but marks.
 void order_marks(std::vector<utf8proc_int32_t>& text) {
-  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  const auto combining_class = [](utf8proc_int32_t c) {
+    return static_cast<uint8_t>(utf8proc_get_property(c)->combining_class);  // 0 … 254
+  };
+  std::vector<utf8proc_int32_t> sorted;
   for (size_t at = 0; at < text.size();) {
-    size_t end = at;
-    while (end < text.size() && combining_class(text[end]) != 0) ++end;
-    if (end - at > 1) {
-      std::stable_sort(text.begin() + static_cast<std::ptrdiff_t>(at),
-                       text.begin() + static_cast<std::ptrdiff_t>(end),
-                       [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    if (text[at] < 0x300 || combining_class(text[at]) == 0) {  // the first mark is U+0300
+      ++at;
+      continue;
     }
-    at = end == at ? at + 1 : end;
+    std::array<size_t, 257> starts{};  // starts[c + 1] counts class c, then starts[c] is where it begins
+    size_t end = at;
+    for (uint8_t c; end < text.size() && (c = combining_class(text[end])) != 0; ++end) ++starts[c + 1];
+    if (end - at > 1) {
+      for (size_t c = 1; c < starts.size(); ++c) starts[c] += starts[c - 1];
+      sorted.resize(end - at);
+      for (size_t i = at; i < end; ++i) sorted[starts[combining_class(text[i])]++] = text[i];
+      std::copy(sorted.begin(), sorted.end(), text.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    at = end;
   }
 }
 
