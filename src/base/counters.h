@@ -10,10 +10,16 @@ struct Work {
   uint64_t madds = 0;         // multiply-adds of products: weights, attention scores and values
   uint64_t weight_bytes = 0;  // weights read, once per kernel call whatever the number of rows
   uint64_t cache_bytes = 0;   // keys and values read
+  uint64_t unit_rows = 0;     // rows that an attention or FFN branch was added to
 };
 
 inline Work operator-(const Work& a, const Work& b) {
-  return {a.madds - b.madds, a.weight_bytes - b.weight_bytes, a.cache_bytes - b.cache_bytes};
+  return {a.madds - b.madds, a.weight_bytes - b.weight_bytes, a.cache_bytes - b.cache_bytes,
+          a.unit_rows - b.unit_rows};
+}
+inline Work operator+(const Work& a, const Work& b) {
+  return {a.madds + b.madds, a.weight_bytes + b.weight_bytes, a.cache_bytes + b.cache_bytes,
+          a.unit_rows + b.unit_rows};
 }
 
 class Counters {
@@ -22,11 +28,12 @@ class Counters {
     madds_.fetch_add(work.madds, std::memory_order_relaxed);
     weight_bytes_.fetch_add(work.weight_bytes, std::memory_order_relaxed);
     cache_bytes_.fetch_add(work.cache_bytes, std::memory_order_relaxed);
+    unit_rows_.fetch_add(work.unit_rows, std::memory_order_relaxed);
   }
-  Work total() const { return {madds_.load(), weight_bytes_.load(), cache_bytes_.load()}; }
+  Work total() const { return {madds_.load(), weight_bytes_.load(), cache_bytes_.load(), unit_rows_.load()}; }
 
  private:
-  std::atomic<uint64_t> madds_{0}, weight_bytes_{0}, cache_bytes_{0};
+  std::atomic<uint64_t> madds_{0}, weight_bytes_{0}, cache_bytes_{0}, unit_rows_{0};
 };
 
 }  // namespace fathom

@@ -1,5 +1,8 @@
 #include "infer/feeder.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/format.h"
 #include "model/flops.h"
 
@@ -20,11 +23,16 @@ Tensor Feeder::feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor
     const bool wants = logits == LogitsFor::kAll || (logits == LogitsFor::kLast && i + 1 == count);
     rows_.push_back({tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), sequence, wants});
   }
-  const DenseWork dense =
-      dense_work(model_.config, count, past, logits == LogitsFor::kAll ? count : logits == LogitsFor::kLast);
-  dense_block_madds_ += dense.block_madds;
-  dense_output_madds_ += dense.output_madds;
-  return run();
+  add_dense(count, past, logits == LogitsFor::kAll ? count : logits == LogitsFor::kLast);
+  return run(logits != LogitsFor::kNone);
+}
+
+void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
+  const DenseWork one = dense_work(model_.config, count, past, logit_rows);
+  dense_output_madds_ += one.output_madds;
+  dense_ = dense_ + Work{.madds = one.block_madds + one.output_madds,
+                         .cache_bytes = one.cache_entries * static_cast<uint64_t>(cache_.bytes_per_entry()),
+                         .unit_rows = one.unit_rows};
 }
 
 Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens) {
@@ -34,32 +42,35 @@ Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int
     const int64_t past = cache_.rows(sequences[i]);
     cache_.reserve(ctx_, sequences[i], 1);
     rows_.push_back({tokens[i], static_cast<int32_t>(past), sequences[i], true});
-    const DenseWork dense = dense_work(model_.config, 1, past, 1);
-    dense_block_madds_ += dense.block_madds;
-    dense_output_madds_ += dense.output_madds;
+    add_dense(1, past, 1);
   }
-  return run();
+  return run(true);
 }
 
-Tensor Feeder::run() {
+Tensor Feeder::run(bool logits) {
+  dense_.weight_bytes += dense_weight_bytes(model_, static_cast<int64_t>(rows_.size()), logits);
   const Work before = ctx_.counters().total();
   Tensor out = forward(ctx_, model_, make_batch(ctx_, rows_), cache_, policy_, state_);
-  const Work done = ctx_.counters().total() - before;
-  work_.madds += done.madds;
-  work_.weight_bytes += done.weight_bytes;
-  work_.cache_bytes += done.cache_bytes;
+  work_ = work_ + (ctx_.counters().total() - before);
   return out;
 }
 
 Savings Feeder::savings() const {
-  Savings savings;
+  if (ctx_.device() !=
+      Device::kCpu) {  // the CUDA kernels count only what the host can know: no ratio to give
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    return {kUnknown, kUnknown, kUnknown, kUnknown};
+  }
   const auto ratio = [](uint64_t ran, uint64_t dense) {
     return dense ? static_cast<double>(ran) / static_cast<double>(dense) : 1.0;
   };
-  savings.net_flops = ratio(work_.madds, dense_block_madds_ + dense_output_madds_);
   // The output matrix is never skipped, so the rest of what the kernels counted is the blocks'.
-  savings.block_flops = ratio(work_.madds - std::min(work_.madds, dense_output_madds_), dense_block_madds_);
-  return savings;
+  const uint64_t block_madds = work_.madds - std::min(work_.madds, dense_output_madds_);
+  return {
+      .skip_ratio = 1.0 - ratio(work_.unit_rows, dense_.unit_rows),
+      .block_flops = ratio(block_madds, dense_.madds - dense_output_madds_),
+      .net_flops = ratio(work_.madds, dense_.madds),
+      .net_bytes = ratio(work_.weight_bytes + work_.cache_bytes, dense_.weight_bytes + dense_.cache_bytes)};
 }
 
 }  // namespace fathom

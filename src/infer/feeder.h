@@ -9,8 +9,8 @@
 
 namespace fathom {
 
-// METHODS.md section 0: what was saved, each a ratio against the dense backbone on the same rows and
-// contexts.
+// What was saved, each a ratio against the dense backbone on the same rows and contexts, from what the
+// kernels counted. Not a number on CUDA.
 struct Savings {
   double skip_ratio = 0;   // share of (row, unit) pairs skipped, over all 2L units
   double block_flops = 1;  // β: multiply-adds of the blocks
@@ -42,7 +42,8 @@ class Feeder {
   Savings savings() const;
 
  private:
-  Tensor run();
+  Tensor run(bool logits);
+  void add_dense(int64_t count, int64_t past, int64_t logit_rows);
   void check_token(int32_t token) const;
 
   Context& ctx_;
@@ -51,8 +52,8 @@ class Feeder {
   const SkipPolicy& policy_;
   PolicyState& state_;
   std::vector<BatchRow> rows_;
-  Work work_;
-  uint64_t dense_block_madds_ = 0, dense_output_madds_ = 0;
+  Work work_, dense_;                // what ran, and what a dense model would have run
+  uint64_t dense_output_madds_ = 0;  // of it, the output matrix
 };
 
 }  // namespace fathom

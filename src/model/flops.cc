@@ -8,16 +8,29 @@ DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int6
   const int64_t q_width = config.heads * config.head_dim, kv_width = config.kv_heads * config.head_dim;
   const int64_t projections =
       config.width * (2 * q_width + 2 * kv_width) + 3 * config.width * config.ffn_width;
-  int64_t pairs = 0;  // visible (query, key), all layers
+  int64_t pairs = 0, entries = 0;  // visible (query, key) pairs, and keys, of all layers
   for (int32_t window : config.windows) {
     for (int64_t position = past; position < past + rows; ++position) {
       pairs += window > 0 ? std::min<int64_t>(position + 1, window) : position + 1;
     }
+    const int64_t first = window > 0 ? std::max<int64_t>(0, past - window + 1) : 0;
+    entries += past + rows - first;
   }
   DenseWork work;
   work.block_madds = static_cast<uint64_t>(config.layers * rows * projections + 2 * pairs * q_width);
   work.output_madds = static_cast<uint64_t>(logit_rows * config.vocab * config.width);
+  work.cache_entries = static_cast<uint64_t>(entries);
+  work.unit_rows = static_cast<uint64_t>(2 * config.layers * rows);
   return work;
+}
+
+uint64_t dense_weight_bytes(const Model& model, int64_t rows, bool logits) {
+  const ModelWeights& weights = model.weights;
+  int64_t bytes = rows * row_bytes(weights.embedding.dtype(), model.config.width);
+  for (const BlockWeights& b : weights.blocks) {
+    for (const Tensor* matrix : {&b.q, &b.k, &b.v, &b.o, &b.gate, &b.up, &b.down}) bytes += matrix->nbytes();
+  }
+  return static_cast<uint64_t>(bytes + (logits ? weights.output.nbytes() : 0));
 }
 
 }  // namespace fathom

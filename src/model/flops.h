@@ -8,12 +8,18 @@
 namespace fathom {
 
 struct DenseWork {
-  uint64_t block_madds = 0;   // attention and FFN branches of all layers
-  uint64_t output_madds = 0;  // the LM head
+  uint64_t block_madds = 0;    // attention and FFN branches of all layers
+  uint64_t output_madds = 0;   // the LM head
+  uint64_t cache_entries = 0;  // keys and values read, each once, all layers
+  uint64_t unit_rows = 0;      // rows of both units of all layers
 };
 
 // Of one pass over `rows` new rows of one sequence that already holds `past` entries; `logit_rows` of them
 // through the output matrix.
 DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int64_t logit_rows);
+
+// Weights that a pass reads, whatever the number of sequences in it: every matrix once, and one row of the
+// embedding for each of `rows`.
+uint64_t dense_weight_bytes(const Model& model, int64_t rows, bool logits);
 
 }  // namespace fathom

@@ -26,7 +26,8 @@ struct Decision {
   SkippedKv skipped_kv = SkippedKv::kProject;
 };
 
-// What a policy remembers between units and steps; lives with the sequences' cache.
+// What a policy remembers between units and steps, in memory of its own (the arena is given back after every
+// unit); lives with the sequences' cache.
 class PolicyState {
  public:
   virtual ~PolicyState() = default;

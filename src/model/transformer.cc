@@ -5,20 +5,26 @@
 #include "ops/linear.h"
 #include "ops/rows.h"
 #include "ops/soft_cap.h"
+#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
 
-// h: (rows, width) -> (rows, width)
-Tensor block(Context& ctx, const Model& model, int64_t layer, Tensor h, const Batch& batch, KvCache& cache,
-             const SkipPolicy& policy, PolicyState& state) {
+// h: (rows, width), added to in place. What a unit needs besides goes back to the arena at its end, so that a
+// pass of many rows takes one unit's memory, not all layers'.
+void block(Context& ctx, const Model& model, int64_t layer, Tensor& h, const Batch& batch, KvCache& cache,
+           const SkipPolicy& policy, PolicyState& state) {
   const auto join = [&](const Decision& decision, const Tensor& branch) {
-    return branch ? add_rows(ctx, h, decision.kept, policy.blend(ctx, decision, branch)) : h;
+    if (branch) add_rows_to(ctx, h, decision.kept, policy.blend(ctx, decision, branch));
   };
-  const Decision a = policy.decide(ctx, {layer, Unit::kAttention, h, batch}, state);
-  h = join(a, attend(ctx, model, layer, h, a, batch, cache));
+  {
+    const ArenaScope unit(ctx);
+    const Decision a = policy.decide(ctx, {layer, Unit::kAttention, h, batch}, state);
+    join(a, attend(ctx, model, layer, h, a, batch, cache));
+  }
+  const ArenaScope unit(ctx);
   const Decision f = policy.decide(ctx, {layer, Unit::kFfn, h, batch}, state);
-  return join(f, f.kept.is_none() ? Tensor() : mlp(ctx, model, layer, gather_rows(ctx, h, f.kept)));
+  join(f, f.kept.is_none() ? Tensor() : mlp(ctx, model, layer, gather_rows(ctx, h, f.kept)));
 }
 
 }  // namespace
@@ -29,7 +35,7 @@ Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& ca
   Tensor h = embed(ctx, batch.tokens, model.weights.embedding, config.embedding_scale);
   if (config.embedding_norm) h = norm(ctx, config, h, model.weights.embedding_norm);
   for (int64_t layer = 0; layer < config.layers; ++layer)
-    h = block(ctx, model, layer, h, batch, cache, policy, state);
+    block(ctx, model, layer, h, batch, cache, policy, state);
   if (batch.logit_rows.is_none()) return {};
   h = norm(ctx, config, gather_rows(ctx, h, batch.logit_rows), model.weights.final_norm);
   const Tensor logits = linear(ctx, h, model.weights.output);

@@ -38,6 +38,7 @@ void add_rows_kernel(CudaBackend dev, const Tensor& h, const RowSet& kept, const
                      Tensor& out) {
   const DeviceFloatRows rows(h);
   if (rows.rows == 0) return;
+  if (kept.is_all()) dev.counters.add({.unit_rows = static_cast<uint64_t>(rows.rows)});
   add_kept<<<blocks_for(rows.rows, 1), kThreads, 0, dev.handle.stream>>>(
       rows, DeviceRows(kept), DeviceFloatRows(branch), out.data<float>());
   check_launch("add_rows");

@@ -12,4 +12,7 @@ Tensor gather_rows(Context& ctx, const Tensor& x, const RowSet& kept);
 // h: f32 (rows, d), branch: f32 (capacity, d) -> h with branch[i] added to row kept[i]. none(): h itself.
 Tensor add_rows(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor& branch);
 
+// The same in place: the rows that are not kept are not even read.
+void add_rows_to(Context& ctx, Tensor& h, const RowSet& kept, const Tensor& branch);
+
 }  // namespace fathom

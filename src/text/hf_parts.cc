@@ -188,7 +188,9 @@ void read_pre_tokenizer(const json& part, PreTokenizer& out) {
   } else if (type == "Punctuation") {
     out.add_classes(is_punctuation, read_behavior(part, "Isolated"));
   } else if (type == "Whitespace") {
-    out.add_split(Regex("\\w+|[^\\w\\s]+"), SplitBehavior::kRemoved, true);
+    // Here \w is another regex library's: with the joiners, without Oniguruma's odd numbers.
+    const std::string word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}";
+    out.add_split(Regex("[" + word + "]+|[^" + word + "\\s]+"), SplitBehavior::kRemoved, true);
   } else if (type == "WhitespaceSplit") {
     out.add_classes(is_white_space, SplitBehavior::kRemoved);
   } else if (type == "BertPreTokenizer") {

@@ -14,8 +14,8 @@ constexpr std::string_view kNotSpace =
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-"
     "\\x{2027}"
     "\\x{202A}-\\x{202E}\\x{2030}-\\x{205E}\\x{2060}-\\x{2FFF}\\x{3001}-\\x{10FFFF}";
-// PCRE2 10.42's \w has no marks and no connectors but '_'.
-constexpr std::string_view kWord = "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}";
+// Oniguruma's \w: PCRE2 10.42's has no marks, no circled letters, no connectors but '_', and all numbers.
+constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
 constexpr std::string_view kHex = "0-9a-fA-F";
 
 class Rewriter {
@@ -123,30 +123,45 @@ class Rewriter {
     return true;
   }
 
+  // A name that is neither a category nor one of these is a script, and means the characters of that script
+  // alone: PCRE2 would take those that it shares with others as well.
   static std::string property(char sign, std::string_view name) {
-    static constexpr std::pair<std::string_view, std::string_view> kLong[] = {{"Letter", "L"},
-                                                                              {"Mark", "M"},
-                                                                              {"Number", "N"},
-                                                                              {"Punctuation", "P"},
-                                                                              {"Symbol", "S"},
-                                                                              {"Separator", "Z"},
-                                                                              {"Other", "C"},
-                                                                              {"Uppercase_Letter", "Lu"},
-                                                                              {"Lowercase_Letter", "Ll"},
-                                                                              {"Decimal_Number", "Nd"},
-                                                                              {"Alpha", "Alphabetic"},
-                                                                              {"Punct", "P"},
-                                                                              {"Upper", "Uppercase"},
-                                                                              {"Lower", "Lowercase"},
-                                                                              {"Digit", "Nd"}};
+    using Pair = std::pair<std::string_view, std::string_view>;
+    static constexpr Pair kNames[] = {{"Letter", "L"},
+                                      {"Mark", "M"},
+                                      {"Number", "N"},
+                                      {"Punctuation", "P"},
+                                      {"Symbol", "S"},
+                                      {"Separator", "Z"},
+                                      {"Other", "C"},
+                                      {"Uppercase_Letter", "Lu"},
+                                      {"Lowercase_Letter", "Ll"},
+                                      {"Titlecase_Letter", "Lt"},
+                                      {"Decimal_Number", "Nd"},
+                                      {"Alpha", "Alphabetic"},
+                                      {"Punct", "P"},
+                                      {"Upper", "Uppercase"},
+                                      {"Lower", "Lowercase"},
+                                      {"Digit", "Nd"},
+                                      {"Alphabetic", "Alphabetic"},
+                                      {"Uppercase", "Uppercase"},
+                                      {"Lowercase", "Lowercase"},
+                                      {"Any", "Any"},
+                                      {"Emoji", "Emoji"},
+                                      {"Extended_Pictographic", "Extended_Pictographic"}};
     std::string result = {'\\', sign, '{'};
     if (!name.empty() && name[0] == '^') {
       result += '^';
       name.remove_prefix(1);
     }
-    for (const auto& [long_name, short_name] : kLong) {
-      if (name == long_name) name = short_name;
+    bool known = name.size() <= 2;
+    for (const auto& [long_name, short_name] : kNames) {
+      if (name != long_name) continue;
+      name = short_name;
+      known = true;
+      break;
     }
+    if (!known) result += "sc:";
     result += name;
     return result + "}";
   }
