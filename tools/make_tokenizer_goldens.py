@@ -54,7 +54,7 @@ TEXTS = [
     "<MASK> a<MASK>b  <MASK>  c <mask>", "WORD aWORDb WORD. _WORD_ word", "[L]left  [L]  [R]  right[R] [B]  [B]", "|||IP_ADDRESS||| |||EMAIL_ADDRESS|||",
     "\ue000 \U000f0000 \U0010fffd \U0010ff80", "\uffff \ufffe \U0001ffff", "\u0378 \U000e0001", "\ufffd replacement", "\U00020000\U0002a6df \u3400", "\u02b0\u02e0 \u1d2c \u00aa \u00ba", "\u0903\u093e \u20dd\u20e3 1\ufe0f\u20e3",
     "The lighthouse keeper counted 105 ships; she'd waited. Der W\u00e4rter z\u00e4hlte.", "Words by weight, nobody knew how he weighed them", "hello-world--again---and", "aeiou bcdfg aeiou", "MiXeD CaSe TeXt", "\u0441\u043c\u0435\u0448\u0430\u043d\u043d\u044b\u0439 mixed \u6587\u5b57 text",
-    "1234567890.1234567890", "12 345 6789 0", "don't can't WON'T i'D", "\n \n  \n   \n", " \n", "\n ", " \t \n \t ", "a\r\nb\rc\nd", "\u2019s \u2019t ’re",
+    "1234567890.1234567890", "12 345 6789 0", "don't can't WON'T i'D", "\n \n  \n   \n", " \n", "\n ", " \t \n \t ", "a\r\nb\rc\nd", "\u2019s \u2019t ’re", "\u2460 \u2460\u2461 \u2461\u2460", "IMGIMGABCZ <sentinel:12>", "12345678901 \u0661\u0662\u0663\u0664 1a2b33c4444",
 ]
 
 
@@ -241,7 +241,7 @@ def make_small_sp():
     # Rules of our own: the full table of the default rules would be 200 KB.
     rules = os.path.join(OUT, "rules.tsv")
     with open(rules, "w") as f:
-        for source, target in [("\ufb01", "fi"), ("\u00a0", " "), ("\u3000", " "), ("e\u0301", "\u00e9"), ("\t", " "), ("\uff11", "1"), ("\u200b", ""), ("\u2460", "1"), ("A\u030a", "\u00c5"), ("\u2026", "...")]:
+        for source, target in [("\ufb01", "fi"), ("\u00a0", " "), ("\u3000", " "), ("e\u0301", "\u00e9"), ("\t", " "), ("\uff11", "1"), ("\u200b", ""), ("\u2460", "1"), ("\u2460\u2461", "twelve"), ("A\u030a", "\u00c5"), ("\u2026", "...")]:
             f.write(" ".join(f"{ord(c):X}" for c in source) + "\t" + " ".join(f"{ord(c):X}" for c in target) + "\n")
     train_sp("sp_bpe.model", model_type="bpe", vocab_size=560, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
              split_digits=True, allow_whitespace_only_pieces=True, user_defined_symbols=["<tool>", "ab", "\u2581\u2581\u2581"], control_symbols=["<pad>"], character_coverage=0.99)
@@ -259,6 +259,12 @@ def make_small_sp():
     with open(os.path.join(OUT, "sp_unused.model"), "wb") as f:
         f.write(proto.SerializeToString())
     export_llama2c(os.path.join(OUT, "sp_bpe.model"), os.path.join(OUT, "llama2c.bin"))
+    # The same character map in a tokenizer.json.
+    with open(os.path.join(OUT, "sp_unigram.model"), "rb") as f:
+        proto.ParseFromString(f.read())
+    data = json.load(open(os.path.join(OUT, "unigram.json"), encoding="utf-8"))
+    data["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()}
+    write("precompiled.json", compact(json.dumps(data)))
 
 
 def export_llama2c(model, path):
@@ -354,6 +360,19 @@ def make_small_gguf():
     close(writer)
 
 
+    # Gemma's way: '\u2581' for spaces, bytes as "<0x0A>", merges.
+    data = json.load(open(os.path.join(OUT, "gemma_style.json"), encoding="utf-8"))
+    words = sorted(data["model"]["vocab"], key=data["model"]["vocab"].get)
+    writer = GGUFWriter(os.path.join(OUT, "gemma_style.gguf"), "llama")
+    writer.add_tokenizer_model("gemma4")
+    writer.add_token_list(words)
+    writer.add_token_types([TokenType.CONTROL if i < 3 else TokenType.BYTE if w.startswith("<0x") else TokenType.NORMAL for i, w in enumerate(words)])
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in data["model"]["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    close(writer)
+
+
 def close(writer):
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -394,15 +413,12 @@ PRE_TYPES = {
 
 
 def pre_type_goldens():
-    """Each pre-tokenizer type with gpt2_style's vocabulary: a CRC-32 of the ids of each text ("1,2,3"), for size."""
+    """The pieces that each type cuts a text into: for size, a CRC-32 of them with U+001F between."""
     goldens = {}
     for name, cuts in PRE_TYPES.items():
-        data = json.load(open(os.path.join(OUT, "gpt2_style.json"), encoding="utf-8"))
-        data["model"]["ignore_merges"] = name in ("llama-bpe", "glm4", "minicpm5", "youtu", "tekken", "granite-embed-multi-97m")
-        tok = Tokenizer.from_str(json.dumps(data))
-        tok.pre_tokenizer = pre_tokenizers.Sequence([split(c) for c in cuts] + [bytes_last()])
-        lists = [tok.encode(text, add_special_tokens=False).ids for text in TEXTS]
-        goldens[name] = [zlib.crc32(",".join(map(str, ids)).encode()) for ids in lists]
+        pre = pre_tokenizers.Sequence([split(c) for c in cuts])
+        pieces = [[piece for piece, _ in pre.pre_tokenize_str(text)] for text in TEXTS]
+        goldens[name] = [zlib.crc32("\x1f".join(p).encode("utf-8")) for p in pieces]
     write_goldens("pre_types", goldens)
 
 

@@ -25,10 +25,10 @@ std::string to_base64(std::string_view bytes) {
 
 std::string from_base64(std::string_view text, const std::string& where) {
   static const auto kValues = [] {
-    std::array<int8_t, 256> values;
+    std::array<int, 256> values{};
     values.fill(-1);
     for (size_t i = 0; i < kDigits.size(); ++i)
-      values[static_cast<uint8_t>(kDigits[i])] = static_cast<int8_t>(i);
+      values[static_cast<uint8_t>(kDigits[i])] = static_cast<int>(i);
     return values;
   }();
   while (text.ends_with('=')) text.remove_suffix(1);

@@ -71,7 +71,8 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
       if (i > 0) all += between;
       all += tokens[i];
     }
-    tokens.assign(1, std::move(all));
+    tokens.clear();
+    tokens.push_back(std::move(all));
   };
   for (const Step& step : steps_) {
     bool first = true;

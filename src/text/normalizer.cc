@@ -98,25 +98,26 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
   return out += text.substr(at);
 }
 
-std::string Normalizer::apply(std::string text) const {
-  for (const Step& step : steps_) text = step(std::move(text));
-  return text;
+std::string Normalizer::apply(const std::string& text) const {
+  std::string out = text;
+  for (const Step& step : steps_) out = step(out);
+  return out;
 }
 
 void Normalizer::add_normal_form(NormalForm form) {
-  add([form](std::string text) { return to_normal_form(text, form); });
+  add([form](const std::string& text) { return to_normal_form(text, form); });
 }
 
-void Normalizer::add_prepend(std::string prefix) {
-  add([prefix](std::string text) { return text.empty() ? text : prefix + text; });
+void Normalizer::add_prepend(const std::string& prefix) {
+  add([prefix](const std::string& text) { return text.empty() ? text : prefix + text; });
 }
 
-void Normalizer::add_replace(std::string what, std::string with) {
-  add([what, with](std::string text) { return replace_all(text, what, with); });
+void Normalizer::add_replace(const std::string& what, const std::string& with) {
+  add([what, with](const std::string& text) { return replace_all(text, what, with); });
 }
 
-void Normalizer::add_replace(Regex what, std::string with) {
-  add([regex = std::make_shared<const Regex>(std::move(what)), with](std::string text) {
+void Normalizer::add_replace(Regex what, const std::string& with) {
+  add([regex = std::make_shared<const Regex>(std::move(what)), with](const std::string& text) {
     std::vector<TextSpan> spans;
     regex->split(text, spans);
     std::string out;
@@ -133,7 +134,7 @@ void Normalizer::add_replace(Regex what, std::string with) {
 }
 
 void Normalizer::add_lowercase() {
-  add([](std::string text) {
+  add([](const std::string& text) {
     std::string out;
     out.reserve(text.size());
     for (size_t at = 0; at < text.size();) {
@@ -150,7 +151,7 @@ void Normalizer::add_lowercase() {
 }
 
 void Normalizer::add_strip(bool left, bool right) {
-  add([left, right](std::string text) {
+  add([left, right](const std::string& text) {
     size_t begin = 0, end = 0, at = 0;
     bool seen = false;
     while (at < text.size()) {
@@ -170,7 +171,7 @@ void Normalizer::add_strip(bool left, bool right) {
 }
 
 void Normalizer::add_strip_accents() {
-  add([](std::string text) {
+  add([](const std::string& text) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = decode_utf8(text, at);
@@ -182,7 +183,7 @@ void Normalizer::add_strip_accents() {
 }
 
 void Normalizer::add_charsmap(Charsmap map) {
-  add([shared = std::make_shared<const Charsmap>(std::move(map))](std::string text) {
+  add([shared = std::make_shared<const Charsmap>(std::move(map))](const std::string& text) {
     return shared->empty() ? text : shared->replace_by_grapheme(text);
   });
 }

@@ -18,16 +18,16 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
 
 class Normalizer {
  public:
-  using Step = std::function<std::string(std::string)>;
+  using Step = std::function<std::string(const std::string&)>;
 
   void add(Step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  std::string apply(std::string text) const;
+  std::string apply(const std::string& text) const;
 
   void add_normal_form(NormalForm form);
-  void add_prepend(std::string text);  // an empty text stays empty
-  void add_replace(std::string what, std::string with);
-  void add_replace(Regex what, std::string with);
+  void add_prepend(const std::string& text);  // an empty text stays empty
+  void add_replace(const std::string& what, const std::string& with);
+  void add_replace(Regex what, const std::string& with);
   void add_lowercase();
   void add_strip(bool left, bool right);
   void add_strip_accents();

@@ -151,7 +151,7 @@ void add_normalizer(Model& model, Normalizer& normalizer) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].type == kUserDefined) symbols->add(model.pieces[id].text, static_cast<int32_t>(id));
   }
-  normalizer.add([own, symbols](std::string text) {
+  normalizer.add([own, symbols](const std::string& text) {
     return own->apply(text, [&](std::string_view at_text, size_t at) {
       int32_t id = -1;
       return symbols->empty() ? size_t{0} : symbols->longest(at_text, at, &id);

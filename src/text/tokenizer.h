@@ -22,11 +22,12 @@ class Tokenizer {
 
   virtual std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // The bytes of one token as it stands inside a text ("" for special tokens unless `show_special`). Bytes of one
-  // character may be spread over several tokens. Does not strip a leading space: decode() does that.
+  // The bytes of one token as it stands inside a text ("" for special tokens unless `show_special`). Bytes of
+  // one character may be spread over several tokens. Does not strip a leading space: decode() does that.
   virtual std::string piece(int32_t id, bool show_special = false) const = 0;
 
-  // The text of `ids`, with the tokenizer's own clean-up (a SentencePiece dummy space at the start is removed).
+  // The text of `ids`, with the tokenizer's own clean-up (a SentencePiece dummy space at the start is
+  // removed).
   virtual std::string decode(const std::vector<int32_t>& ids, bool show_special = false) const = 0;
 
   virtual int32_t vocab_size() const = 0;                   // largest id + 1
@@ -48,9 +49,9 @@ class Tokenizer {
   std::string chat_template_;
 };
 
-// A folder with tokenizer.json, tokenizer.model or vocab.json + merges.txt (and tokenizer_config.json beside), or one
-// such file: tokenizer.json, SentencePiece or tiktoken tokenizer.model, .gguf, llama2.c tokenizer .bin (`vocab_size`
-// is not in that file: pass the model's, or -1 to read to its end).
+// A folder with tokenizer.json, tokenizer.model or vocab.json + merges.txt (and tokenizer_config.json
+// beside), or one such file: tokenizer.json, SentencePiece or tiktoken tokenizer.model, .gguf, llama2.c
+// tokenizer .bin (`vocab_size` is not in that file: pass the model's, or -1 to read to its end).
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path, int64_t vocab_size = -1);
 std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file);
 

@@ -7,6 +7,7 @@
 #include "base/mapped_file.h"
 #include "io/gguf.h"
 #include "text/bpe.h"
+#include "text/gguf_pre_types.h"
 #include "text/hf_tokenizer.h"
 #include "text/tiktoken.h"
 #include "text/tokenizer.h"
@@ -72,9 +73,10 @@ INSTANTIATE_TEST_SUITE_P(, SmallTokenizer,
                                          "nfc_digits.json", "deepseek_style.json", "falcon_style.json",
                                          "split_behaviours.json", "whitespace_removed.json",
                                          "llama2_style.json", "metaspace_first.json", "gemma_style.json",
-                                         "unknown_words.json", "unigram.json", "added_tokens.json",
-                                         "sp_bpe.model", "sp_unigram.model", "sp_unigram_bytes.model",
-                                         "sp_suffix.model", "sp_unused.model", "llama2c.bin"),
+                                         "unknown_words.json", "unigram.json", "precompiled.json",
+                                         "added_tokens.json", "sp_bpe.model", "sp_unigram.model",
+                                         "sp_unigram_bytes.model", "sp_suffix.model", "sp_unused.model",
+                                         "llama2c.bin"),
                          [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name) c = c == '.' ? '_' : c;
@@ -104,6 +106,17 @@ TEST(SmallTokenizerFiles, GgufBpeEqualsTokenizerJson) {
   EXPECT_FALSE(tokenizer->adds_bos());
 }
 
+TEST(SmallTokenizerFiles, GgufGemma) {
+  const auto gguf = load_tokenizer(tokenizer_data("gemma_style.gguf"));
+  const auto hf = load_tokenizer(tokenizer_data("gemma_style.json"));
+  const EncodeOptions plain{.add_special = false, .parse_special = false};
+  for (const std::string& text : texts()) {
+    EXPECT_EQ(gguf->encode(text, plain), hf->encode(text, plain)) << printable(text);
+    EXPECT_EQ(gguf->decode(gguf->encode(text, plain), true), hf->decode(hf->encode(text, plain), true));
+  }
+  EXPECT_TRUE(gguf->adds_bos());
+}
+
 // A GGUF "llama" vocabulary has no user-defined symbols before merging but those of the type; otherwise it is
 // the SentencePiece model that it was made from.
 TEST(SmallTokenizerFiles, GgufSentencePiece) {
@@ -129,28 +142,43 @@ uint32_t crc32(const std::string& bytes) {
   return ~crc;
 }
 
-// Every tokenizer.ggml.pre whose cuts differ, with gpt2_style's vocabulary.
-TEST(GgufPreTypes, MatchOniguruma) {
-  const auto base = GgufFile::open(tokenizer_data("gpt2_style.gguf"));
+// Every tokenizer.ggml.pre whose cuts differ, against the same patterns in Oniguruma.
+TEST(GgufPreTypes, CutAsOnigurumaDoes) {
   const json goldens = read_json("pre_types.golden.json");
-  const std::string path = testing::TempDir() + "fathom_pre_type.gguf";
   ASSERT_GT(goldens.size(), 30u);
   for (const auto& [name, sums] : goldens.items()) {
-    std::vector<GgufKeyValue> metadata = base->metadata();
-    for (GgufKeyValue& entry : metadata) {
-      if (entry.key == "tokenizer.ggml.pre") entry.value.value = name;
-    }
-    write_gguf(path, metadata, {});
-    const auto tokenizer = load_tokenizer(path);
+    PreTokenizer cuts;
+    gguf_pre_type(name, cuts);
     for (size_t i = 0; i < texts().size(); ++i) {
-      std::string ids;
-      for (const int32_t id : tokenizer->encode(texts()[i], {.add_special = false}))
-        ids += std::to_string(id) + ",";
-      if (!ids.empty()) ids.pop_back();
-      EXPECT_EQ(crc32(ids), sums[i].get<uint32_t>())
-          << name << ", text " << i << " '" << printable(texts()[i]) << "': " << ids;
+      Pieces pieces;
+      pieces.text = texts()[i];
+      cuts.run(pieces);
+      std::string joined;
+      for (const TextSpan& span : pieces.spans) {
+        if (!joined.empty()) joined += '\x1f';
+        joined += pieces.text.substr(span.begin, span.end - span.begin);
+      }
+      EXPECT_EQ(crc32(joined), sums[i].get<uint32_t>())
+          << name << ", text " << i << ": " << printable(joined);
     }
   }
+}
+
+TEST(GgufPreTypes, LoadWithWhatTheyImply) {
+  const auto base = GgufFile::open(tokenizer_data("gpt2_style.gguf"));
+  const std::string path = testing::TempDir() + "fathom_pre_type.gguf";
+  const auto load = [&](const std::string& pre) {
+    std::vector<GgufKeyValue> metadata = base->metadata();
+    for (GgufKeyValue& entry : metadata) {
+      if (entry.key == "tokenizer.ggml.pre") entry.value.value = pre;
+    }
+    write_gguf(path, metadata, {});
+    return load_tokenizer(path);
+  };
+  EXPECT_TRUE(load("llama-bpe")->adds_bos());
+  EXPECT_TRUE(load("tekken")->adds_bos());
+  EXPECT_FALSE(load("qwen2")->adds_bos());
+  EXPECT_EQ(load("smollm")->kind(), "GGUF BPE (smollm)");
   std::filesystem::remove(path);
 }
 

@@ -169,6 +169,7 @@ TEST(Threads, ShareOneTokenizer) {
   const std::string text = read_text_file(tokenizer_data("texts.json"));
   const auto want = tokenizer->encode(text);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::vector<int> same(4, 0);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
