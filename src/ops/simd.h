@@ -228,15 +228,15 @@ inline F8 select_less(F8 x, F8 limit, F8 below, F8 otherwise) {
           vbslq_f32(vcltq_f32(x.hi, limit.hi), below.hi, otherwise.hi)};
 }
 inline float32x4_t power_of_two(float32x4_t rounded) {
-  const int32x4_t shifted = vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23);
-  return vreinterpretq_f32_s32(vaddq_s32(shifted, vdupq_n_s32(0x3F800000)));
+  const uint32x4_t shifted = vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23);
+  return vreinterpretq_f32_u32(vaddq_u32(shifted, vdupq_n_u32(0x3F800000)));
 }
 inline F8 power_of_two(F8 rounded) {
   return {power_of_two(rounded.lo), power_of_two(rounded.hi)};
 }
 inline float32x4_t scale_by_power(float32x4_t x, float32x4_t rounded) {
-  const int32x4_t shifted = vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23);
-  return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), shifted));
+  const uint32x4_t shifted = vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23);
+  return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x), shifted));
 }
 inline F8 scale_by_power(F8 x, F8 rounded) {
   return {scale_by_power(x.lo, rounded.lo), scale_by_power(x.hi, rounded.hi)};

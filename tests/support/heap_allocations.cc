@@ -15,6 +15,8 @@ std::size_t heap_allocations() {
 }
 }  // namespace fathom
 
+// A sanitizer has an operator new of its own, which must not be replaced by halves: there nothing is counted.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // The forms that the standard library uses; [] and the rest go through them.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++count;
@@ -33,3 +35,4 @@ void operator delete(void* memory, std::size_t) noexcept {
 void operator delete(void* memory, const std::nothrow_t&) noexcept {
   std::free(memory);
 }
+#endif
