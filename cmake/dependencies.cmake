@@ -27,6 +27,7 @@ if(BUILD_TESTING)
   find_package(GTest REQUIRED)
 endif()
 find_package(benchmark)  # bench/ only
+pkg_check_modules(OPENBLAS IMPORTED_TARGET openblas)  # bench/ only: what our products are held against
 
 set(FATHOM_CUDA_VERSION none)
 if(FATHOM_CUDA)

@@ -12,7 +12,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 const std::string kData = FATHOM_TEST_DATA;
-const Words kVerbs{"generate", "chat", "score", "tokenize", "info", "convert", "quantize", "bench"};
+const Words kVerbs{"generate", "chat",  "score", "tokenize", "info",     "convert",
+                   "quantize", "bench", "train", "tune",     "calibrate"};
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -54,7 +55,7 @@ TEST(Cli, HelpOfEveryVerbHasAnExample) {
       EXPECT_NE(r.out.find("Example:\n  fathom " + verb), std::string::npos) << r.out;
     }
   }
-  for (const char* later : {"train", "serve", "sweep"})
+  for (const char* later : {"serve", "sweep", "inspect"})
     EXPECT_EQ(all.out.find(later), std::string::npos) << later;
 }
 
@@ -107,7 +108,7 @@ TEST(Cli, ADenseModelHasNothingToSkip) {
   refused({"--saved", "0.25"}, "a budget of 0.75");
   refused({"--budget", "1.5"}, "above 0 and at most 1, got 1.5");
   refused({"--budget", "1", "--saved", "0"}, "the same thing twice");
-  refused({"--adapter", "somewhere"}, "--adapter somewhere");
+  expect_refused(kGreedy + Words{"--adapter", "somewhere"}, 1, "somewhere is no adapter");
   refused({"--speculate", "4"}, "needs a skipping method");
   refused({"--execution", "masked"}, "--execution masked");
   refused({"--decide", "batch_quantile"}, "--decide batch_quantile");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/build_info.h"
 #include "base/comm.h"
@@ -15,6 +16,7 @@
 namespace fathom {
 
 class Arena;        // tensor/arena.h
+class Tape;         // tensor/tape.h
 struct CudaHandle;  // tensor/cuda.h: stream and libraries' handles
 
 // The tags that ops dispatch on: what a kernel of that device may use.
@@ -51,6 +53,10 @@ class Context {
   // Where op outputs live until the step ends; see ArenaScope.
   Arena& arena() { return *arena_; }
 
+  // Who listens to the ops for their gradients; null (nobody) but inside a TapeScope.
+  Tape* tape() const { return tape_; }
+  void set_tape(Tape* tape) { tape_ = tape; }
+
  private:
   Device device_;
   Isa isa_;
@@ -58,6 +64,7 @@ class Context {
   Counters counters_;
   std::unique_ptr<Comm> comm_;
   std::shared_ptr<Arena> arena_;
+  Tape* tape_ = nullptr;
   std::shared_ptr<CudaHandle> cuda_;
 };
 
@@ -71,6 +78,15 @@ void on_device(Context& ctx, Fn&& fn) {
   } else {
     throw UserError("this build has no CUDA backend");
   }
+}
+
+// For what only the CPU does yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm", [&](CpuBackend
+// dev) …).
+template <class Fn>
+void on_cpu(Context& ctx, const char* what, Fn&& fn) {
+  if (ctx.device() != Device::kCpu)
+    throw UserError(std::string(what) + " is computed on the CPU only: use --device cpu");
+  fn(ctx.cpu());
 }
 
 }  // namespace fathom

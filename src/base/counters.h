@@ -11,15 +11,16 @@ struct Work {
   uint64_t weight_bytes = 0;  // weights read, once per kernel call whatever the number of rows
   uint64_t cache_bytes = 0;   // keys and values read
   uint64_t unit_rows = 0;     // rows that an attention or FFN branch was added to
+  uint64_t policy_madds = 0;  // of madds: routers, gates and other costs of deciding (PolicyWork)
 };
 
 inline Work operator-(const Work& a, const Work& b) {
   return {a.madds - b.madds, a.weight_bytes - b.weight_bytes, a.cache_bytes - b.cache_bytes,
-          a.unit_rows - b.unit_rows};
+          a.unit_rows - b.unit_rows, a.policy_madds - b.policy_madds};
 }
 inline Work operator+(const Work& a, const Work& b) {
   return {a.madds + b.madds, a.weight_bytes + b.weight_bytes, a.cache_bytes + b.cache_bytes,
-          a.unit_rows + b.unit_rows};
+          a.unit_rows + b.unit_rows, a.policy_madds + b.policy_madds};
 }
 
 class Counters {
@@ -29,11 +30,30 @@ class Counters {
     weight_bytes_.fetch_add(work.weight_bytes, std::memory_order_relaxed);
     cache_bytes_.fetch_add(work.cache_bytes, std::memory_order_relaxed);
     unit_rows_.fetch_add(work.unit_rows, std::memory_order_relaxed);
+    if (policy_) policy_madds_.fetch_add(work.madds, std::memory_order_relaxed);
   }
-  Work total() const { return {madds_.load(), weight_bytes_.load(), cache_bytes_.load(), unit_rows_.load()}; }
+  Work total() const {
+    return {madds_.load(), weight_bytes_.load(), cache_bytes_.load(), unit_rows_.load(),
+            policy_madds_.load()};
+  }
 
  private:
-  std::atomic<uint64_t> madds_{0}, weight_bytes_{0}, cache_bytes_{0}, unit_rows_{0};
+  friend class PolicyWork;
+  std::atomic<uint64_t> madds_{0}, weight_bytes_{0}, cache_bytes_{0}, unit_rows_{0}, policy_madds_{0};
+  bool policy_ = false;
+};
+
+// Inside the scope kernels work for a decision, not for the blocks: budgets are shares of the blocks' work,
+// net figures hold both.
+class PolicyWork {
+ public:
+  explicit PolicyWork(Counters& counters) : counters_(counters) { counters_.policy_ = true; }
+  ~PolicyWork() { counters_.policy_ = false; }
+  PolicyWork(const PolicyWork&) = delete;
+  PolicyWork& operator=(const PolicyWork&) = delete;
+
+ private:
+  Counters& counters_;
 };
 
 }  // namespace fathom

@@ -46,6 +46,22 @@ struct Setter {
     value->clear();
     for (const Json& item : json) value->push_back(Setter{field, item}.integer<int32_t>());
   }
+  void operator()(std::vector<float>* value) const {
+    if (!json.is_array()) wrong_value(field, "a list of numbers", json.dump());
+    value->clear();
+    for (const Json& item : json) {
+      if (!item.is_number()) wrong_value(field, "a list of numbers", json.dump());
+      value->push_back(item.get<float>());
+    }
+  }
+  void operator()(std::vector<std::string>* value) const {
+    if (!json.is_array()) wrong_value(field, "a list of strings", json.dump());
+    value->clear();
+    for (const Json& item : json) {
+      if (!item.is_string()) wrong_value(field, "a list of strings", json.dump());
+      value->push_back(item.get<std::string>());
+    }
+  }
   void operator()(const EnumField& choice) const {
     const std::string got = json.is_string() ? json.get<std::string>() : json.dump();
     for (size_t i = 0; i < choice.names.size(); ++i) {
@@ -68,14 +84,23 @@ struct Setter {
   }
 };
 
+// The shortest decimal that reads back as this float: 0.8, not 0.800000011920929.
+Json number_json(float value) {
+  return std::isfinite(value) ? Json(std::stod(fmt::format("{}", value))) : Json(nullptr);
+}
+
 Json field_json(const Field& field) {
   return std::visit(
       [](const auto& value) -> Json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, EnumField>) {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, EnumField>) {
           return std::string(value.names[*value.value]);
-        } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, float*>) {
-          // The shortest decimal that reads back as this float: 0.8, not 0.800000011920929.
-          return std::isfinite(*value) ? Json(std::stod(fmt::format("{}", *value))) : Json(nullptr);
+        } else if constexpr (std::is_same_v<T, float*>) {
+          return number_json(*value);
+        } else if constexpr (std::is_same_v<T, std::vector<float>*>) {
+          Json list = Json::array();
+          for (float one : *value) list.push_back(number_json(one));
+          return list;
         } else {
           return *value;
         }

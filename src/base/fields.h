@@ -26,7 +26,8 @@ struct EnumField {
 struct Field {
   std::string name;
   std::string help;
-  std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, std::string*, std::vector<int32_t>*, EnumField>
+  std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, std::string*, std::vector<int32_t>*,
+               std::vector<float>*, std::vector<std::string>*, EnumField>
       value;
 };
 

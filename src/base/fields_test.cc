@@ -30,6 +30,8 @@ struct Config {
   uint64_t seed = 7;
   std::string name = "a";
   std::vector<int32_t> layers;
+  std::vector<std::string> files;
+  std::vector<float> shares;
   Colour colour = Colour::kRed;
   Inner inner;
   template <class V>
@@ -40,6 +42,8 @@ struct Config {
     v("seed", seed);
     v("name", name);
     v("layers", layers);
+    v("files", files);
+    v("shares", shares);
     v("colour", colour);
     v("inner", inner);
   }
@@ -55,7 +59,8 @@ std::string error_of(auto&& fn) {
 }
 
 TEST(Fields, JsonRoundTrip) {
-  Config config{true, -4, int64_t{1} << 40, ~uint64_t{0}, "x \"y\"", {1, 2}, Colour::kGreen, {0.25f}};
+  Config config{true,   -4,      int64_t{1} << 40, ~uint64_t{0},   "x \"y\"",
+                {1, 2}, {"a b"}, {0.1f, 1},        Colour::kGreen, {0.25f}};
   const std::string json = fields_to_json(fields_of(config));
   Config back;
   fields_from_json(fields_of(back), json, "test");
@@ -63,6 +68,8 @@ TEST(Fields, JsonRoundTrip) {
   EXPECT_EQ(back.seed, ~uint64_t{0});
   EXPECT_EQ(back.inner.rate, 0.25f);
   EXPECT_EQ(back.colour, Colour::kGreen);
+  EXPECT_EQ(back.shares, (std::vector<float>{0.1f, 1}));
+  EXPECT_NE(json.find("0.1,"), std::string::npos) << json;
 }
 
 TEST(Fields, ReadsCommentsAndLeavesTheRest) {
@@ -92,6 +99,7 @@ TEST(Fields, RefusesWrongTypes) {
   EXPECT_EQ(read("{\"on\": 1}"), "f: 'on' must be true or false, got 1");
   EXPECT_EQ(read("{\"colour\": \"blue\"}"), "f: 'colour' must be one of red, green, got blue");
   EXPECT_EQ(read("{\"layers\": [1, \"x\"]}"), "f: 'layers' must be a whole number that fits, got \"x\"");
+  EXPECT_EQ(read("{\"files\": [\"x\", 1]}"), "f: 'files' must be a list of strings, got [\"x\",1]");
   EXPECT_EQ(read("[1]"), "f: expected a JSON object");
 }
 
@@ -104,7 +112,7 @@ TEST(Fields, SetsFromText) {
   EXPECT_EQ(config.inner.rate, 0.125f);
   EXPECT_EQ(config.colour, Colour::kGreen);
   EXPECT_EQ(config.layers, (std::vector<int32_t>{3, 4}));
-  EXPECT_EQ(field_text(fields[6]), "green");
+  EXPECT_EQ(field_text(fields[8]), "green");
   EXPECT_THROW(set_field(fields, "inner.rate", "fast"), UsageError);
 }
 

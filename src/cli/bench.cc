@@ -9,8 +9,10 @@
 #include "base/progress.h"
 #include "cli/bandwidth.h"
 #include "cli/bench_peer.h"
+#include "cli/bench_train.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/samples.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
 #include "tensor/arena.h"
@@ -25,20 +27,8 @@ struct Options {
   ModelOptions model;
   std::vector<std::string> models, dtypes;
   int64_t prompt = 512, tokens = 128, repeats = 5, context = 0, batch = 1, chunk = 512;
-  std::string peer;
-};
-
-struct Samples {
-  std::vector<double> values;
-  double median() const {
-    std::vector<double> sorted = values;
-    std::sort(sorted.begin(), sorted.end());
-    const size_t n = sorted.size();
-    return n == 0 ? 0 : n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-  }
-  double least() const { return values.empty() ? 0 : *std::min_element(values.begin(), values.end()); }
-  double most() const { return values.empty() ? 0 : *std::max_element(values.begin(), values.end()); }
-  Json json() const { return {{"median", median()}, {"min", least()}, {"max", most()}}; }
+  std::string peer, shape = "small";
+  bool train = false;
 };
 
 // One model as it is measured: its own session, and what was seen of it.
@@ -62,9 +52,12 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.texts("--also-dtype", o.dtypes, "TYPE",
              "The first model again, its weights converted; may be repeated");
   args.text("--peer", o.peer, "llama.cpp=PATH",
-            "llama.cpp's llama-bench, run in turns with us on the same files");
+            "llama.cpp's llama-bench, run in turns with us on the same files; with --train, torch=COMMAND");
+  args.flag("--train", o.train, "Measure a training step instead, of a model of random weights");
+  args.text("--shape", o.shape, "SHAPE", "Of the model trained: small (12 x 256), or smollm2");
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
+  if (o.train) return true;
   check_model_options(args, o.model);
   if (o.prompt == 0 && o.tokens == 0) throw UsageError("bench: -p 0 and -n 0 leave nothing to measure");
   return true;
@@ -80,7 +73,7 @@ std::vector<int32_t> random_tokens(const Model& model, int64_t count) {
 // -> seconds, of `count` tokens of a sequence that is empty before.
 double prefill(Session& session, int32_t sequence, int64_t count, int64_t chunk) {
   const std::vector<int32_t> ids = random_tokens(session.model(), count);
-  session.feeder().cache().truncate(session.ctx(), sequence, 0);
+  session.feeder().truncate(sequence, 0);
   const auto start = Clock::now();
   for (int64_t at = 0; at < count; at += chunk) {
     const int64_t rows = std::min(chunk, count - at);
@@ -223,9 +216,13 @@ void print_table(const Json& all, const Options& o, int threads) {
 int run_bench(const Arguments& arguments) {
   Args args("bench", "Measures prefill and decode. Several models and a peer take turns in one run.",
             "fathom bench -m SmolLM2-135M-Instruct.Q4_1.gguf --also-dtype q8_0 -t 2\n"
-            "  fathom bench -m model-q8_0.gguf --peer llama.cpp=llama.cpp/build/bin/llama-bench");
+            "  fathom bench -m model-q8_0.gguf --peer llama.cpp=llama.cpp/build/bin/llama-bench\n"
+            "  fathom bench --train --shape smollm2 --peer \"torch=python3 bench/torch_training.py\"");
   Options o;
   if (!parse(args, o, arguments)) return 0;
+  if (o.train) {
+    return run_bench_train({o.shape, o.peer, o.model.dtype, o.model.threads, o.repeats, o.model.json});
+  }
   std::optional<Peer> peer;
   if (!o.peer.empty()) peer.emplace(o.peer);
   std::vector<Setting> settings = open_settings(o);

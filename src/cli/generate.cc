@@ -124,6 +124,7 @@ int run_generate(const Arguments& arguments) {
          session.context());
   }
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
+  if (session.method() && session.method()->needs_whole_prompt()) options.chunk = length;
   Generator generator(session.feeder());
   const GenerateResult result = generator.run(prompt, options);
   print_result(result, o, options.sampler, session);

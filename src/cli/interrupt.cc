@@ -23,6 +23,12 @@ void watch_interrupts() {
   sigaction(SIGINT, &action, nullptr);
 }
 
+void watch_termination() {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 const std::atomic<bool>& interrupted() {
   return flag;
 }

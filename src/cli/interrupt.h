@@ -8,6 +8,7 @@ namespace fathom {
 inline constexpr int kInterruptedExit = 130;
 
 void watch_interrupts();
+void watch_termination();  // SIGTERM, too: for verbs that have something to save
 const std::atomic<bool>& interrupted();
 void forget_interrupt();  // a conversation goes on after an answer was cut short
 

@@ -90,16 +90,7 @@ void check_model_options(const Args& args, const ModelOptions& o) {
   const double budget = args.given("--saved") ? 1 - o.saved : o.budget;
   if (!(budget > 0 && budget <= 1))
     usage(fmt::format("the budget must be above 0 and at most 1, got {:g}", budget));
-  const char* const why = "this is a dense model without a skipping method";
-  if (budget != 1)
-    usage(fmt::format("a budget of {:g} needs an adapter with a calibration table; {}, which runs everything",
-                      budget, why));
-  if (!o.adapter.empty())
-    usage(fmt::format("--adapter {}: this version runs dense models and knows no adapter's method",
-                      printable(o.adapter)));
-  if (o.force_adapter) usage("--force-adapter goes with --adapter, which was not given");
-  if (o.execution != "physical") usage(fmt::format("--execution masked needs decisions to mask; {}", why));
-  if (!o.decide.empty()) usage(fmt::format("--decide {} needs scores to decide on; {}", o.decide, why));
+  if (o.force_adapter && o.adapter.empty()) usage("--force-adapter goes with --adapter, which was not given");
 }
 
 std::optional<DType> weight_type(const std::string& option, const std::string& name) {

@@ -22,8 +22,7 @@ struct ModelOptions {
 // -m and what goes with a model's files; with what a run of the model needs when `runs`.
 void add_model_options(Args& args, ModelOptions& options, bool runs);
 
-// After parsing: -m is there, and the values make sense together. A model without a skipping method runs
-// everything: a budget other than 1, an adapter or the masked oracle is refused. UsageError.
+// After parsing: -m is there, and the values make sense together. UsageError.
 void check_model_options(const Args& args, const ModelOptions& options);
 
 // --dtype by name; none when it was not given. An unknown one, or one that cannot be made, is a UsageError

@@ -92,11 +92,15 @@ int run_score(const Arguments& arguments) {
     throw UsageError(
         fmt::format("--prompt-tokens must be below the text's {} tokens, got {}", count, o.prompt_tokens));
   }
+  const bool whole = session.method() && session.method()->needs_whole_prompt();
+  if (whole && args.given("--chunk"))
+    throw UsageError(fmt::format("--chunk: {} decides from the whole text, which cannot be fed in pieces",
+                                 session.method()->name()));
   session.make_cache(count);
 
   Progress progress("scoring", count);
   ScoreOptions options;
-  options.chunk = o.chunk;
+  options.chunk = whole ? count : o.chunk;
   options.top = o.top;
   options.cancel = &interrupted();
   options.on_progress = [&](int64_t done) { progress.add(done); };

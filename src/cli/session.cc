@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,9 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "cli/model_path.h"
+#include "infer/calibrate.h"
+#include "skip/adapter.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 namespace {
@@ -22,6 +26,25 @@ DType cache_type(const char* option, const std::string& name, DType standard) {
     throw UsageError(
         fmt::format("{} must be one of f32, f16, bf16, q8_0, got '{}'", option, printable(name)));
   return type;
+}
+
+// The thresholds of a budget, from the table of the model's weight type or, with a warning, of another.
+std::vector<float> budget_thresholds(const Adapter& adapter, const std::string& folder, const Model& model,
+                                     double budget) {
+  const std::string type = weight_type_name(model);
+  const std::vector<Calibration> tables =
+      calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, printable(folder));
+  if (tables.empty())
+    fail(
+        "{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {} --adapter {} "
+        "--data FILE",
+        printable(folder), budget, printable(model.path), printable(folder));
+  for (const Calibration& table : tables) {
+    if (table.weight_type == type) return table.thresholds(static_cast<float>(budget));
+  }
+  log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
+                       printable(folder), tables.front().weight_type, type));
+  return tables.front().thresholds(static_cast<float>(budget));
 }
 
 }  // namespace
@@ -56,13 +79,53 @@ Session::Session(const ModelOptions& options) {
         "-c {} is longer than the {} tokens this model was trained for: what comes after them will be poor",
         context_, trained));
   }
+  load_method(options);
+}
+
+// The adapter that was asked for, or the method that the model's own folder holds.
+void Session::load_method(const ModelOptions& options) {
+  const std::string beside = model().path + "/skip";
+  const bool own = options.adapter.empty() && std::filesystem::is_directory(beside);
+  const std::string folder = own ? beside : options.adapter;
+  const double budget = options.saved != 0 ? 1 - options.saved : options.budget;
+  if (folder.empty()) {
+    const char* const why = "this is a dense model without a skipping method";
+    if (budget != 1)
+      throw UsageError(
+          fmt::format("a budget of {:g} needs an adapter with a calibration table; {}, which runs everything",
+                      budget, why));
+    if (options.execution != "physical")
+      throw UsageError(fmt::format("--execution masked needs decisions to mask; {}", why));
+    if (!options.decide.empty())
+      throw UsageError(fmt::format("--decide {} needs scores to decide on; {}", options.decide, why));
+    return;
+  }
+  Adapter adapter = load_adapter(ctx(), folder, model(), options.force_adapter || own);
+  if (budget != 1) thresholds_ = budget_thresholds(adapter, folder, model(), budget);
+  method_ = std::move(adapter.policy);
+  masked_ = options.execution == "masked";
+  batch_quantile_ = !options.decide.empty();
 }
 
 void Session::make_cache(int64_t tokens, int64_t sequences) {
   cache_options_.sequences = sequences;
   cache_options_.context = tokens < 0 ? context_ : std::clamp<int64_t>(tokens, 1, context_);
+  const SkipPolicy& policy = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
+  cache_options_.key_bias = policy.has_key_bias();
   cache_ = std::make_unique<KvCache>(ctx(), model().config, cache_options_);
-  feeder_ = std::make_unique<Feeder>(ctx(), model(), *cache_, policy_, state_);
+  state_ = policy.make_state(ctx(), model().config, sequences);
+  if (method_) {
+    auto& state = static_cast<SkipState&>(*state_);
+    state.masked = masked_;
+    state.batch_quantile = batch_quantile_;
+    if (!thresholds_.empty()) {
+      const auto units = static_cast<int64_t>(thresholds_.size());
+      state.thresholds = Tensor::owned(ctx().device(), DType::kF32, {units});
+      copy_bytes(ctx(), state.thresholds.raw(), ctx().device(), thresholds_.data(), Device::kCpu,
+                 thresholds_.size() * sizeof(float));
+    }
+  }
+  feeder_ = std::make_unique<Feeder>(ctx(), model(), *cache_, policy, *state_);
 }
 
 const Tokenizer& Session::tokenizer() const {

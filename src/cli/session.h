@@ -8,6 +8,7 @@
 #include "cli/options.h"
 #include "infer/feeder.h"
 #include "model/load.h"
+#include "skip/method_policy.h"
 
 namespace fathom {
 
@@ -33,13 +34,19 @@ class Session {
   int64_t context() const { return context_; }
   double load_seconds() const { return loaded_.load_seconds; }
   Feeder& feeder() { return *feeder_; }
+  const MethodPolicy* method() const { return method_.get(); }  // null: a dense model
 
  private:
+  void load_method(const ModelOptions& options);
+
   LoadedModel loaded_;
   int64_t context_;
   KvCacheOptions cache_options_;
-  DensePolicy policy_;
-  PolicyState state_;
+  DensePolicy dense_;
+  std::unique_ptr<MethodPolicy> method_;
+  bool masked_ = false, batch_quantile_ = false;
+  std::vector<float> thresholds_;  // of the budget; empty: the method's own rule
+  std::unique_ptr<PolicyState> state_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Feeder> feeder_;
 };

@@ -12,6 +12,9 @@ std::span<const Verb> verbs() {
       {"convert", "write a model in another format", run_convert},
       {"quantize", "write a GGUF with smaller weights", run_quantize},
       {"bench", "measure speed", run_bench},
+      {"train", "train a model from a recipe", run_train},
+      {"tune", "train a method's routers or gates on a pretrained model", run_tune},
+      {"calibrate", "find a method's thresholds for a grid of budgets", run_calibrate},
   };
   return kVerbs;
 }

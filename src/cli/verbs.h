@@ -18,6 +18,9 @@ int run_info(const Arguments& arguments);
 int run_convert(const Arguments& arguments);
 int run_quantize(const Arguments& arguments);
 int run_bench(const Arguments& arguments);
+int run_train(const Arguments& arguments);
+int run_tune(const Arguments& arguments);
+int run_calibrate(const Arguments& arguments);
 
 struct Verb {
   const char* name;

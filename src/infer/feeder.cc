@@ -47,6 +47,12 @@ Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int
   return run(true);
 }
 
+int64_t Feeder::truncate(int32_t sequence, int64_t position) {
+  const int64_t held = state_.truncate(ctx_, sequence, position);
+  cache_.truncate(ctx_, sequence, held);
+  return held;
+}
+
 Tensor Feeder::run(bool logits) {
   dense_.weight_bytes += dense_weight_bytes(model_, static_cast<int64_t>(rows_.size()), logits);
   const Work before = ctx_.counters().total();
@@ -64,8 +70,9 @@ Savings Feeder::savings() const {
   const auto ratio = [](uint64_t ran, uint64_t dense) {
     return dense ? static_cast<double>(ran) / static_cast<double>(dense) : 1.0;
   };
-  // The output matrix is never skipped, so the rest of what the kernels counted is the blocks'.
-  const uint64_t block_madds = work_.madds - std::min(work_.madds, dense_output_madds_);
+  // The output matrix is never skipped: without it and the routers, what the kernels counted is the blocks'.
+  const uint64_t others = dense_output_madds_ + work_.policy_madds;
+  const uint64_t block_madds = work_.madds - std::min(work_.madds, others);
   return {
       .skip_ratio = 1.0 - ratio(work_.unit_rows, dense_.unit_rows),
       .block_flops = ratio(block_madds, dense_.madds - dense_output_madds_),

@@ -33,12 +33,15 @@ class Feeder {
   // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
   Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
 
+  // Forgets what a sequence was fed at `position` and after. -> how many rows it still holds: a policy that
+  // cannot go back so far starts the sequence anew (0).
+  int64_t truncate(int32_t sequence, int64_t position);
+
   Context& context() { return ctx_; }
   const Model& model() const { return model_; }
   KvCache& cache() { return cache_; }
 
   Work work() const { return work_; }  // counted by the kernels since the start
-  // skip_ratio and net_bytes are those of a policy that skips nothing: it reads what the dense model reads.
   Savings savings() const;
 
  private:

@@ -146,7 +146,7 @@ bool Generator::shift_context(const GenerateOptions& options, std::vector<float>
   std::vector<int32_t> kept(all.begin(), all.begin() + static_cast<ptrdiff_t>(fixed));
   kept.insert(kept.end(), all.begin() + static_cast<ptrdiff_t>(fixed + dropped), all.end());
   fed_.clear();
-  feeder_.cache().truncate(feeder_.context(), sequence_, 0);
+  feeder_.truncate(sequence_, 0);
   return feed_prompt(kept, options, logits);
 }
 
@@ -166,7 +166,7 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   // At least the last token is fed: its logits are needed.
   size_t same = 0;
   while (same < fed_.size() && same + 1 < prompt.size() && fed_[same] == prompt[same]) ++same;
-  feeder_.cache().truncate(feeder_.context(), sequence_, static_cast<int64_t>(same));
+  same = static_cast<size_t>(feeder_.truncate(sequence_, static_cast<int64_t>(same)));
   fed_.resize(same);
   result.reused_tokens = static_cast<int64_t>(same);
 

@@ -67,7 +67,7 @@ ScoreResult score(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptio
   if (total == 0) fail("score: the text has no tokens");
   if (total > cache.context())
     fail("score: the text has {} tokens, the context {}: shorten it or raise -c", total, cache.context());
-  cache.truncate(ctx, sequence, 0);
+  feeder.truncate(sequence, 0);
 
   ScoreResult result;
   result.logprobs.assign(ids.size(), 0.0f);

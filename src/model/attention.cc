@@ -7,9 +7,12 @@
 #include "model/transformer.h"
 #include "ops/append_kv.h"
 #include "ops/linear.h"
+#include "ops/merge_rows.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/rows.h"
+#include "ops/scale_rows.h"
+#include "ops/self_attention.h"
 
 namespace fathom {
 namespace {
@@ -26,7 +29,7 @@ Tensor split_heads(Context& ctx, const ModelConfig& config, Tensor x, const Tens
 }  // namespace
 
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-              const Batch& batch, KvCache& cache) {
+              const Batch& batch, PassKv& kv) {
   const ModelConfig& config = model.config;
   const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
   const RopeConfig& rope_config = config.rope_of(layer);
@@ -34,39 +37,59 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
   const Tensor& frequencies = local ? model.weights.local_frequencies : model.weights.frequencies;
   const RopeParams rope_params{config.rope_style, rope_magnitude(rope_config)};
 
-  // Queries come from the kept rows; keys and values from the rows that leave an entry.
-  const RowSet& queries = decision.kept;
-  const RowSet keys = decision.skipped_kv == SkippedKv::kProject ? RowSet::all(h.dim(0)) : queries;
-  if (keys.is_none()) return {};
-  const bool same_rows = queries.is_all() == keys.is_all() && !queries.is_none();
-  const Tensor x_kv = norm_before(ctx, config, gather_rows(ctx, h, keys), block.attention_norm);
+  // Queries come from the rows that run; keys and values from the rows that leave an entry of their own.
+  const RowSet all = RowSet::all(h.dim(0));
+  const RowSet& queries = decision.masked ? all : decision.kept;
+  const RowSet& own = decision.skipped_kv == SkippedKv::kProject ? all : decision.kept;
+  const bool copies = decision.skipped_kv == SkippedKv::kCopyFromBelow && !own.is_all();
+  const bool same_rows = &queries == &own || (queries.is_all() && own.is_all());
+  const auto input = [&](const RowSet& rows) {  // (rows, width)
+    const Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.attention_norm);
+    return decision.input_gate ? scale_rows(ctx, x, gather_gate(ctx, decision.input_gate, rows)) : x;
+  };
+  const auto turned = [&](const Tensor& x, const Tensor& norm_weight, const RowSet& rows) {
+    return rope(ctx, split_heads(ctx, config, x, norm_weight), gather_rows(ctx, batch.positions, rows),
+                frequencies, rope_params);
+  };
+
   std::array<Tensor, 3> qkv;  // (rows, heads · head_dim), …
-  if (same_rows) {
-    linear_group(ctx, x_kv, std::array{block.q, block.k, block.v},
+  if (same_rows && !own.is_none()) {
+    linear_group(ctx, input(own), std::array{block.q, block.k, block.v},
                  std::array{block.q_bias, block.k_bias, block.v_bias}, qkv);
-  } else {
-    linear_group(ctx, x_kv, std::array{block.k, block.v}, std::array{block.k_bias, block.v_bias},
+  } else if (!own.is_none()) {
+    linear_group(ctx, input(own), std::array{block.k, block.v}, std::array{block.k_bias, block.v_bias},
                  std::span(qkv).subspan(1));
   }
-  const Tensor key_positions = gather_rows(ctx, batch.positions, keys);
-  const Tensor k =
-      rope(ctx, split_heads(ctx, config, qkv[1], block.k_norm), key_positions, frequencies, rope_params);
-  const Tensor v = qkv[2].reshape({qkv[2].dim(0), config.kv_heads, config.head_dim});
-  KvView& kv = cache.layer(layer);
-  append_kv(ctx, kv, cache.page_table(layer), KvCache::kPage, k, v, keys, batch.positions, batch.sequence);
-  if (queries.is_none()) return {};
-
-  if (!same_rows) {
-    const Tensor x = norm_before(ctx, config, gather_rows(ctx, h, queries), block.attention_norm);
-    qkv[0] = linear(ctx, x, block.q, block.q_bias);
+  Tensor k, v;
+  if (!own.is_none()) {
+    k = turned(qkv[1], block.k_norm, own);
+    v = qkv[2].reshape({qkv[2].dim(0), config.kv_heads, config.head_dim});
   }
-  const Tensor query_positions = same_rows ? key_positions : gather_rows(ctx, batch.positions, queries);
-  const Tensor q =
-      rope(ctx, split_heads(ctx, config, qkv[0], block.q_norm), query_positions, frequencies, rope_params);
+  if (kv.cache) {
+    const KvView* below = copies ? &kv.cache->layer(layer - 1) : nullptr;
+    append_kv(ctx, kv.cache->layer(layer), kv.cache->page_table(layer), KvCache::kPage, k, v, own,
+              batch.positions, batch.sequence, {decision.key_bias, below});
+  } else if (copies) {
+    kv.k = k ? merge_rows(ctx, kv.k, own, k) : kv.k;
+    kv.v = v ? merge_rows(ctx, kv.v, own, v) : kv.v;
+  } else {
+    kv.k = k;
+    kv.v = v;
+  }
+  if (queries.is_none() || (own.is_none() && !copies)) return {};  // nobody asks, or there is nothing to see
+
+  if (!same_rows) qkv[0] = linear(ctx, input(queries), block.q, block.q_bias);
+  const Tensor q = turned(qkv[0], block.q_norm, queries);
   const AttentionParams params{.scale = config.attention_scale,
                                .soft_cap = config.attention_soft_cap,
                                .window = config.windows[static_cast<size_t>(layer)]};
-  const Tensor mixed = attention(ctx, q, kv, queries, batch.positions, batch.sequence, params);
+  Tensor mixed;  // (rows, heads · head_dim)
+  if (kv.cache) {
+    mixed = attention(ctx, q, kv.cache->layer(layer), queries, batch.positions, batch.sequence, params);
+  } else {
+    mixed = self_attention(ctx, q, kv.k, kv.v, decision.key_bias, queries, copies ? all : own,
+                           batch.positions, batch.sequence, params);
+  }
   return norm_after(ctx, config, linear(ctx, mixed, block.o, block.o_bias), block.attention_post_norm);
 }
 

@@ -48,6 +48,8 @@ Batch make_batch(Context& ctx, std::span<const BatchRow> rows) {
   batch.tokens = column(ctx, rows, &BatchRow::token);
   batch.positions = column(ctx, rows, &BatchRow::position);
   batch.sequence = column(ctx, rows, &BatchRow::sequence);
+  batch.keys = column(ctx, rows, &BatchRow::key);
+  for (const BatchRow& row : rows) batch.sequences = std::max<int64_t>(batch.sequences, row.sequence + 1);
   batch.logit_rows = wanting_logits(ctx, rows);
   return batch;
 }

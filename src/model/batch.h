@@ -13,10 +13,12 @@ struct BatchRow {
   int32_t position = 0;
   int32_t sequence = 0;  // slot of the cache
   bool wants_logits = false;
+  int32_t key = 0;  // what random decisions are keyed by, beside the position: never the slot
 };
 
 struct Batch {
-  Tensor tokens, positions, sequence;  // i32 (rows)
+  Tensor tokens, positions, sequence, keys;  // i32 (rows)
+  int64_t sequences = 0;                     // slots that occur are below this
   RowSet logit_rows = RowSet::none(0);
   int64_t rows() const { return tokens.dim(0); }
 };

@@ -4,15 +4,20 @@
 #include "model/transformer.h"
 #include "ops/gated_activation.h"
 #include "ops/linear.h"
+#include "ops/rows.h"
+#include "ops/scale_rows.h"
 
 namespace fathom {
 
-Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& x) {
+Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision) {
+  const RowSet& rows = decision.masked ? RowSet::all(h.dim(0)) : decision.kept;
+  if (rows.is_none()) return {};
   const ModelConfig& config = model.config;
   const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
+  Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.ffn_norm);
+  if (decision.input_gate) x = scale_rows(ctx, x, gather_gate(ctx, decision.input_gate, rows));
   std::array<Tensor, 2> gate_up;  // (rows, ffn) each
-  linear_group(ctx, norm_before(ctx, config, x, block.ffn_norm), std::array{block.gate, block.up},
-               std::array{block.gate_bias, block.up_bias}, gate_up);
+  linear_group(ctx, x, std::array{block.gate, block.up}, std::array{block.gate_bias, block.up_bias}, gate_up);
   const Tensor inner = gated_activation(ctx, gate_up[0], gate_up[1], config.activation);
   return norm_after(ctx, config, linear(ctx, inner, block.down, block.down_bias), block.ffn_post_norm);
 }

@@ -43,6 +43,8 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
     layer.view.entries = Tensor::owned(device, DType::kI32, {options_.sequences, options_.context});
     layer.view.positions = Tensor::owned(device, DType::kI32, {options_.sequences, options_.context});
     layer.view.lengths = Tensor::owned(device, DType::kI32, {options_.sequences});
+    if (options_.key_bias)
+      layer.view.bias = Tensor::owned(device, DType::kF32, {options_.sequences, options_.context});
     layer.page_table = Tensor::owned(device, DType::kI32, {options_.sequences, pages_each});
     layer.pages.resize(static_cast<size_t>(options_.sequences));
     for (auto& pages : layer.pages) pages.reserve(static_cast<size_t>(pages_each));

@@ -14,6 +14,7 @@ struct KvCacheOptions {
   int64_t sequences = 1;
   int64_t context = 0;  // entries per sequence and layer at most; 0: the model's
   DType k_type = DType::kF16, v_type = DType::kF16;
+  bool key_bias = false;  // room for one with each entry (SkipPolicy::has_key_bias)
 };
 
 class KvCache {

@@ -2,7 +2,12 @@
 // method.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <string_view>
+
 #include "model/batch.h"
+#include "model/model.h"
 
 namespace fathom {
 
@@ -10,43 +15,75 @@ enum class Unit : uint8_t { kAttention, kFfn };
 
 // What later tokens see, in this layer, of a row that skipped attention.
 enum class SkippedKv : uint8_t {
-  kProject,  // its keys and values as usual
-  kHide,     // nothing: no entry
+  kProject,        // its keys and values as usual
+  kCopyFromBelow,  // those of the layer below
+  kHide,           // nothing: no entry
 };
+std::span<const std::string_view> enum_names(SkippedKv);  // "project", "copy", "hide"
 
 struct UnitInput {
+  const Model& model;
   int64_t layer;
   Unit unit;
   const Tensor& h;  // f32 (rows, width): the residual stream at this unit
   const Batch& batch;
+  int64_t index() const { return 2 * layer + (unit == Unit::kFfn ? 1 : 0); }  // of 2L units
 };
 
 struct Decision {
   RowSet kept = RowSet::none(0);
   SkippedKv skipped_kv = SkippedKv::kProject;
+  // Compute every row and drop what the skipped ones give: the tests' oracle, and training where the gradient
+  // of the decision needs the skipped branch's output. What the rows see of each other is the same either
+  // way.
+  bool masked = false;
+  Tensor key_bias{};    // f32 (rows): added to the logit of that row's key; undefined: none
+  Tensor input_gate{};  // f32 (rows) or (rows, width): multiplies the branch's normalised input
+  // The method's own, for its join(); the model does not read them.
+  Tensor score{};  // f32 (rows)
+  Tensor gate{};   // f32 (rows) or (rows, width)
 };
 
-// What a policy remembers between units and steps, in memory of its own (the arena is given back after every
-// unit); lives with the sequences' cache.
+// What a policy remembers between units, passes and steps; lives with the sequences' cache.
 class PolicyState {
  public:
   virtual ~PolicyState() = default;
+  // The sequence goes back to its first `position` rows. -> how many of them still hold: a policy that cannot
+  // go back so far begins the sequence anew and says 0.
+  virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
 };
 
 class SkipPolicy {
  public:
   virtual ~SkipPolicy() = default;
+  virtual std::unique_ptr<PolicyState> make_state(Context&, const ModelConfig&, int64_t /*sequences*/) const {
+    return std::make_unique<PolicyState>();
+  }
+  // Does any Decision carry a key_bias? The cache then stores one with each entry.
+  virtual bool has_key_bias() const { return false; }
+
+  // Before the first block. Tensors made here live until the pass ends; those made by the calls below until
+  // their block does.
+  virtual void begin(Context&, const Model&, const Batch&, PolicyState&) const {}
   virtual Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const = 0;
-  // How the branch's output (kept.capacity(), width) re-enters the residual; as it is unless a method says
-  // otherwise.
-  virtual Tensor blend(Context&, const Decision&, const Tensor& branch) const { return branch; }
+  // The branch's output (rows computed, width) re-enters the residual; undefined when no row ran. As it is
+  // unless a method says otherwise.
+  virtual void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
+                    Tensor& h, PolicyState& state) const;
+  virtual void after_block(Context&, const UnitInput&, Tensor& /*h*/, PolicyState&) const {}
+  virtual void end(Context&, const Model&, const Batch&, const Tensor& /*h*/, PolicyState&) const {}
 };
+
+// The gates of the given rows. gate: f32 (rows) or (rows, width)
+Tensor gather_gate(Context& ctx, const Tensor& gate, const RowSet& rows);
 
 // Every row runs everything.
 class DensePolicy final : public SkipPolicy {
  public:
   Decision decide(Context&, const UnitInput& input, PolicyState&) const override {
-    return {RowSet::all(input.h.dim(0)), SkippedKv::kProject};
+    Decision decision;
+    decision.kept = RowSet::all(input.h.dim(0));
+    return decision;
   }
 };
 

@@ -14,11 +14,30 @@ namespace fathom {
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
                PolicyState& state);
 
-// The branches of a block, before the residual. h: f32 (rows, width) -> (kept.capacity(), width), undefined
-// when no row is kept.
+// The same over whole sequences that see only themselves, without a cache: differentiable.
+struct FreshPass {
+  bool recompute = false;  // keep no branch's activations: compute them again for the gradients
+};
+Tensor forward(Context& ctx, const Model& model, const Batch& batch, FreshPass pass, const SkipPolicy& policy,
+               PolicyState& state);
+
+// Final norm and output matrix. h: f32 (rows, width) -> (rows, vocab)
+Tensor output_logits(Context& ctx, const Model& model, const Tensor& h);
+
+// The normalised input of a unit, as its branch sees it. h: (rows, width)
+Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h);
+
+// Keys and values where a pass keeps them: in the cache, or in these tensors (those of the layer below when a
+// block begins).
+struct PassKv {
+  KvCache* cache = nullptr;
+  Tensor k, v;  // f32 (rows, kv_heads, head_dim), compacted where skipped rows are hidden
+};
+
+// The branches of a block, before the residual. h: f32 (rows, width) -> (rows computed, width), undefined
+// when no row is. `kv` becomes this layer's.
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-              const Batch& batch, KvCache& cache);
-// x: the kept rows of h -> the same shape.
-Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& x);
+              const Batch& batch, PassKv& kv);
+Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision);
 
 }  // namespace fathom

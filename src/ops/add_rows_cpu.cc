@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 
 #include "ops/row_access.h"
@@ -22,14 +21,29 @@ void add_rows_kernel(CpuBackend dev, const Tensor& h, const RowSet& kept, const 
     return;
   }
   dev.pool.parallel_for(from.rows, row_grain(width), [&](int64_t begin, int64_t end) {
-    // Ids ascend: `next` is the first kept row not before r.
-    int64_t next = rows.ids ? std::lower_bound(rows.ids, rows.ids + rows.count, begin) - rows.ids : begin;
+    int64_t next = rows.first_from(begin);
     for (int64_t r = begin; r < end; ++r) {
       float* y = out.data<float>() + r * width;
       if (next < rows.count && rows[next] == r) {
         add(from[r], more[next++], y, width);
       } else {
         std::memcpy(y, from[r], static_cast<size_t>(width) * sizeof(float));
+      }
+    }
+  });
+}
+
+void add_rows_gradient_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_branch) {
+  const KeptRows rows(kept);
+  const int64_t width = d.dim(1);
+  const size_t bytes = static_cast<size_t>(width) * sizeof(float);
+  dev.pool.parallel_for(present_rows(d_branch), row_grain(width), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* to = d_branch.data<float>() + i * width;
+      if (i < rows.count) {
+        std::memcpy(to, d.data<float>() + rows[i] * width, bytes);
+      } else {
+        std::memset(to, 0, bytes);
       }
     }
   });

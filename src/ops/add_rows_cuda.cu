@@ -7,21 +7,6 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Where `row` stands among the kept ones, or -1. Ids ascend.
-__device__ int64_t find_kept(const DeviceRows& kept, int64_t row) {
-  int64_t begin = 0, end = kept.count();
-  if (!kept.ids) return row < end ? row : -1;
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (kept.ids[middle] < row) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin < kept.count() && kept.ids[begin] == row ? begin : -1;
-}
-
 // A block per row of h.
 __global__ void add_kept(DeviceFloatRows h, DeviceRows kept, DeviceFloatRows branch, float* out) {
   const int64_t row = blockIdx.x, at = find_kept(kept, row);

@@ -2,15 +2,16 @@
 
 #include "base/format.h"
 #include "tensor/arena.h"
+#include "tensor/tape.h"
 
 namespace fathom {
 
 void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
                       const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
-                      Tensor& slots);
+                      const AppendExtras& extras, Tensor& slots);
 void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
                       const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
-                      Tensor& slots);
+                      const AppendExtras& extras, Tensor& slots);
 
 namespace {
 
@@ -29,10 +30,15 @@ void check_rows(const Tensor& rows, const Tensor& pool, const RowSet& kept, cons
 }  // namespace
 
 void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-               const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence) {
-  if (kept.is_none()) return;
-  check_rows(k, kv.k, kept, "k");
-  check_rows(v, kv.v, kept, "v");
+               const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+               const AppendExtras& extras) {
+  if (kept.is_none() && !extras.below) return;
+  if (differentiable(ctx, {&k, &v}))
+    fail("append_kv: a cache holds no gradients: train over fresh keys and values");
+  if (!kept.is_none()) {
+    check_rows(k, kv.k, kept, "k");
+    check_rows(v, kv.v, kept, "v");
+  }
   if (page < 1) fail("append_kv: page must be at least 1, got {}", page);
   if (kv.entries.rank() != 2) fail("append_kv: entries must be i32 (sequences, capacity)");
   const Shape lists = kv.entries.shape();
@@ -47,10 +53,15 @@ void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page,
   }
   expect(positions, DType::kI32, positions.shape(), "append_kv", "positions");
   expect(sequence, DType::kI32, positions.shape(), "append_kv", "sequence");
+  if (extras.bias) {
+    if (!kv.bias) fail("append_kv: keys are biased, but the cache has no room for it");
+    expect(extras.bias, DType::kF32, positions.shape(), "append_kv", "extras.bias");
+  }
+  if (extras.below) expect(extras.below->entries, DType::kI32, lists, "append_kv", "below.entries");
   const ArenaScope scope(ctx);
   Tensor slots = Tensor::empty(ctx, DType::kI32, {kept.capacity()});
   on_device(ctx, [&](auto dev) {
-    append_kv_kernel(dev, kv, page_table, page, k, v, kept, positions, sequence, slots);
+    append_kv_kernel(dev, kv, page_table, page, k, v, kept, positions, sequence, extras, slots);
   });
 }
 

@@ -43,15 +43,32 @@ class PoolWriter {
   int64_t width_, bytes_;
 };
 
-// Lists the rows as the newest entries of their sequences, in row order; slots[i] is where row i's key and
-// value go.
-void list_entries(KvView& kv, const Tensor& page_table, int64_t page, const KeptRows& rows,
-                  const int32_t* positions, const int32_t* sequence, int32_t* slots) {
-  const int64_t sequences = kv.entries.dim(0), capacity = kv.entries.dim(1), pages = page_table.dim(1);
-  for (int64_t i = 0; i < rows.count; ++i) {
-    const int64_t row = rows[i], seq = sequence[row];
+struct EntryLists {
+  KvView& kv;
+  const Tensor& page_table;
+  int64_t page;
+  const int32_t *positions, *sequence;  // (batch rows)
+  const float* bias;                    // (batch rows); null: 0
+  const KvView* below;
+
+  // Lists `row` as the newest entry of its sequence, in a slot of its own or in that of the layer below.
+  int32_t list(int64_t row, bool own) const {
+    const int64_t sequences = kv.entries.dim(0), capacity = kv.entries.dim(1), seq = sequence[row];
     if (seq < 0 || seq >= sequences) fail("append_kv: sequence must be in [0, {}), got {}", sequences, seq);
     int32_t& length = kv.lengths.data<int32_t>()[seq];
+    const int64_t at = seq * capacity + length;
+    const int64_t slot = own ? own_slot(seq, length) : shared_slot(row, seq, length, at);
+    kv.entries.data<int32_t>()[at] = static_cast<int32_t>(slot);
+    kv.positions.data<int32_t>()[at] = positions[row];
+    // Not only when there is one: an entry that was taken back may have left its own.
+    if (kv.bias) kv.bias.data<float>()[at] = bias ? bias[row] : 0.0f;
+    ++length;
+    return static_cast<int32_t>(slot);
+  }
+
+ private:
+  int64_t own_slot(int64_t seq, int64_t length) const {
+    const int64_t capacity = kv.entries.dim(1), pages = page_table.dim(1);
     if (length >= capacity || length / page >= pages) {
       fail("append_kv: sequence {} is full: {} entries, room for {} in {} pages of {}", seq, length, capacity,
            pages, page);
@@ -60,12 +77,29 @@ void list_entries(KvView& kv, const Tensor& page_table, int64_t page, const Kept
     if (slot < 0 || slot >= kv.k.dim(0) || slot >= kv.v.dim(0)) {
       fail("append_kv: slot must be in [0, {}), got {} for sequence {}", kv.k.dim(0), slot, seq);
     }
-    const int64_t at = seq * capacity + length;
-    kv.entries.data<int32_t>()[at] = slots[i] = static_cast<int32_t>(slot);
-    kv.positions.data<int32_t>()[at] = positions[row];
-    if (kv.bias.defined())
-      kv.bias.data<float>()[at] = 0.0f;  // what an entry that was taken back had left there
-    ++length;
+    return slot;
+  }
+
+  // Every layer lists every row where entries are shared, so the entry below stands at the same place.
+  int64_t shared_slot(int64_t row, int64_t seq, int64_t length, int64_t at) const {
+    const bool there = length < below->lengths.data<int32_t>()[seq] &&
+                       below->positions.data<int32_t>()[at] == positions[row];
+    if (!there) fail("append_kv: the layer below has no entry of position {} to share", positions[row]);
+    return below->entries.data<int32_t>()[at];
+  }
+};
+
+// slots[i]: where kept row i's key and value go.
+void list_entries(const EntryLists& lists, const KeptRows& kept, int64_t rows, int32_t* slots) {
+  if (!lists.below) {
+    for (int64_t i = 0; i < kept.count; ++i) slots[i] = lists.list(kept[i], true);
+    return;
+  }
+  int64_t next = 0;  // of the kept rows; their ids ascend
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool own = next < kept.count && kept[next] == row;
+    const int32_t slot = lists.list(row, own);
+    if (own) slots[next++] = slot;
   }
 }
 
@@ -73,10 +107,18 @@ void list_entries(KvView& kv, const Tensor& page_table, int64_t page, const Kept
 
 void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
                       const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
-                      Tensor& slots) {
+                      const AppendExtras& extras, Tensor& slots) {
   const KeptRows rows(kept);
   int32_t* slot = slots.data<int32_t>();
-  list_entries(kv, page_table, page, rows, positions.data<int32_t>(), sequence.data<int32_t>(), slot);
+  const EntryLists lists{kv,
+                         page_table,
+                         page,
+                         positions.data<int32_t>(),
+                         sequence.data<int32_t>(),
+                         extras.bias ? extras.bias.data<float>() : nullptr,
+                         extras.below};
+  list_entries(lists, rows, positions.dim(0), slot);
+  if (rows.count == 0) return;
   const RowKernels& kernels = row_kernels(dev.isa);
   const PoolWriter keys(kv.k, k, kernels), values(kv.v, v, kernels);
   dev.pool.parallel_for(rows.count, row_grain(kv.k.dim(1) * kv.k.dim(2)), [&](int64_t begin, int64_t end) {

@@ -19,32 +19,54 @@ struct EntryLists {
   int64_t sequences, capacity, slots;
   const int32_t* page_table;
   int64_t page, pages;
+  const int32_t *below_entries, *below_positions, *below_lengths;  // null: nothing is shared
 };
 
 struct Rows {
   DeviceRows kept;
   const int32_t *positions, *sequence;  // (batch rows)
+  const float* bias;                    // (batch rows); null: 0
+  int64_t total;
 };
 
-// A thread per row: the row becomes entry length + (earlier rows of its sequence). slots[i]: where its key
-// and value go, or -1. Lengths change only in store_rows, when every thread here has read them.
+// A thread per row that gets an entry (the kept ones; all of them where skipped rows share the entry below):
+// it becomes entry length + (earlier such rows of its sequence). slots[i]: where kept row i's key and value
+// go, or -1. Lengths change only in advance_lengths, when every thread here has read them.
 __global__ void list_entries(EntryLists lists, Rows rows, int32_t* slots, int32_t* fault) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= rows.kept.count()) return;
-  slots[i] = -1;
-  const int32_t seq = rows.sequence[rows.kept[i]];
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const bool shares = lists.below_entries != nullptr;
+  if (n >= (shares ? rows.total : rows.kept.count())) return;
+  const int64_t row = shares ? n : rows.kept[n], kept = shares ? find_kept(rows.kept, row) : n;
+  if (kept >= 0) slots[kept] = -1;
+  const int32_t seq = rows.sequence[row];
   if (seq < 0 || seq >= lists.sequences) return report_fault(fault, CudaFault::kSequence);
   int64_t entry = lists.lengths[seq];
-  for (int64_t j = 0; j < i; ++j) entry += rows.sequence[rows.kept[j]] == seq;
+  for (int64_t j = 0; j < n; ++j) entry += rows.sequence[shares ? j : rows.kept[j]] == seq;
   if (entry >= lists.capacity || entry / lists.page >= lists.pages)
     return report_fault(fault, CudaFault::kSequenceFull);
-  const int64_t slot =
-      lists.page_table[seq * lists.pages + entry / lists.page] * lists.page + entry % lists.page;
-  if (slot < 0 || slot >= lists.slots) return report_fault(fault, CudaFault::kSlot);
   const int64_t at = seq * lists.capacity + entry;
-  lists.entries[at] = slots[i] = static_cast<int32_t>(slot);
-  lists.positions[at] = rows.positions[rows.kept[i]];
-  if (lists.bias) lists.bias[at] = 0.0f;  // what an entry that was taken back had left there
+  int64_t slot = lists.page_table[seq * lists.pages + entry / lists.page] * lists.page + entry % lists.page;
+  if (kept < 0) {
+    const bool there = entry < lists.below_lengths[seq] && lists.below_positions[at] == rows.positions[row];
+    slot = there ? lists.below_entries[at] : -1;
+  }
+  if (slot < 0 || slot >= lists.slots) return report_fault(fault, CudaFault::kSlot);
+  lists.entries[at] = static_cast<int32_t>(slot);
+  if (kept >= 0) slots[kept] = static_cast<int32_t>(slot);
+  lists.positions[at] = rows.positions[row];
+  // Not only when there is one: an entry that was taken back may have left its own.
+  if (lists.bias) lists.bias[at] = rows.bias ? rows.bias[row] : 0.0f;
+}
+
+// Only for what was listed: a row of its own that found no slot is no entry.
+__global__ void advance_lengths(EntryLists lists, Rows rows, const int32_t* slots) {
+  const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const bool shares = lists.below_entries != nullptr;
+  if (n >= (shares ? rows.total : rows.kept.count())) return;
+  const int64_t row = shares ? n : rows.kept[n], kept = shares ? find_kept(rows.kept, row) : n;
+  if (kept >= 0 && slots[kept] < 0) return;
+  const int32_t seq = rows.sequence[row];
+  if (seq >= 0 && seq < lists.sequences) atomicAdd(lists.lengths + seq, 1);
 }
 
 struct Pool {
@@ -64,14 +86,12 @@ __device__ void store_q8_0(uint8_t* block, float value, int lane) {
 }
 
 // A warp per 32 elements of a row's heads; blockIdx.y: keys, values.
-__global__ void store_rows(Pool keys, Pool values, int64_t width, Rows rows, const int32_t* slots,
-                           int32_t* lengths) {
+__global__ void store_rows(Pool keys, Pool values, int64_t width, Rows rows, const int32_t* slots) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t chunks = (width + kWarp - 1) / kWarp;
   const int64_t warp = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
   const int64_t row = warp / chunks, chunk = warp % chunks, i = chunk * kWarp + lane;
   if (row >= rows.kept.count() || slots[row] < 0) return;
-  if (blockIdx.y == 0 && i == 0) atomicAdd(lengths + rows.sequence[rows.kept[row]], 1);
   const Pool& pool = blockIdx.y == 0 ? keys : values;
   uint8_t* to = pool.to + slots[row] * pool.bytes;
   const float value = i < width ? pool.from[row * width + i] : 0.0f;
@@ -95,10 +115,15 @@ Pool pool_of(Tensor& pool, const Tensor& rows) {
 
 void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
                       const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
-                      Tensor& slots) {
-  const Rows rows{DeviceRows(kept), positions.data<int32_t>(), sequence.data<int32_t>()};
+                      const AppendExtras& extras, Tensor& slots) {
+  const Rows rows{DeviceRows(kept), positions.data<int32_t>(), sequence.data<int32_t>(),
+                  extras.bias ? extras.bias.data<float>() : nullptr, positions.dim(0)};
+  const int64_t listed = extras.below ? rows.total : rows.kept.capacity;
   const int64_t capacity = rows.kept.capacity, width = kv.k.dim(1) * kv.k.dim(2);
-  if (capacity == 0 || width == 0) return;
+  if (listed == 0 || width == 0) return;
+  const auto below = [&](Tensor KvView::*list) {
+    return extras.below ? (extras.below->*list).data<int32_t>() : nullptr;
+  };
   const EntryLists lists{kv.entries.data<int32_t>(),
                          kv.positions.data<int32_t>(),
                          kv.lengths.data<int32_t>(),
@@ -108,13 +133,20 @@ void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int
                          std::min(kv.k.dim(0), kv.v.dim(0)),
                          page_table.data<int32_t>(),
                          page,
-                         page_table.dim(1)};
-  list_entries<<<blocks_for(capacity, kThreads), kThreads, 0, dev.handle.stream>>>(
+                         page_table.dim(1),
+                         below(&KvView::entries),
+                         below(&KvView::positions),
+                         below(&KvView::lengths)};
+  list_entries<<<blocks_for(listed, kThreads), kThreads, 0, dev.handle.stream>>>(
       lists, rows, slots.data<int32_t>(), dev.handle.fault);
   check_launch("append_kv (entries)");
+  advance_lengths<<<blocks_for(listed, kThreads), kThreads, 0, dev.handle.stream>>>(lists, rows,
+                                                                                    slots.data<int32_t>());
+  check_launch("append_kv (lengths)");
+  if (capacity == 0) return;
   const dim3 grid(blocks_for(capacity * ((width + kWarp - 1) / kWarp), kThreads / kWarp), 2);
   store_rows<<<grid, kThreads, 0, dev.handle.stream>>>(pool_of(kv.k, k), pool_of(kv.v, v), width, rows,
-                                                       slots.data<int32_t>(), lists.lengths);
+                                                       slots.data<int32_t>());
   check_launch("append_kv (rows)");
 }
 

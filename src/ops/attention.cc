@@ -62,7 +62,7 @@ Tensor attention(Context& ctx, const Tensor& q, const KvView& kv, const RowSet& 
   check_view(kv);
   check_queries(q, kv, queries, positions, sequence);
   if (!(params.scale > 0)) fail("attention: scale must be above 0, got {}", params.scale);
-  Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_by(q.row_count());
+  Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
   on_device(ctx,
             [&](auto dev) { attention_kernel(dev, ctx, q, kv, queries, positions, sequence, params, out); });
   return out;

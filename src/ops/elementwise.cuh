@@ -27,4 +27,24 @@ void map_rows(CudaBackend dev, const char* op, float* out, Fn fn, const DeviceFl
   check_launch(op);
 }
 
+// The same over the elements that are there of dense tensors of one shape, any rank.
+template <class Fn, class... More>
+__global__ void map_elements_kernel(const float* first, int64_t elements, const int32_t* count,
+                                    int64_t per_row, Fn fn, float* out, const More*... more) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
+  if (i >= elements || (count && i >= *count * per_row)) return;
+  out[i] = fn(first[i], more[i]...);
+}
+
+template <class Fn, class... More>
+void map_elements(CudaBackend dev, const char* op, Tensor& out, Fn fn, const Tensor& first,
+                  const More&... more) {
+  const int64_t elements = out.numel();
+  if (elements == 0) return;
+  map_elements_kernel<<<blocks_for(elements, kMapThreads), kMapThreads, 0, dev.handle.stream>>>(
+      first.data<float>(), elements, out.row_count(), elements / out.dim(0), fn, out.data<float>(),
+      more.template data<float>()...);
+  check_launch(op);
+}
+
 }  // namespace fathom

@@ -24,4 +24,18 @@ void embed_kernel(CpuBackend dev, const Tensor& ids, const Tensor& table, float 
   dev.counters.add({.weight_bytes = static_cast<uint64_t>(rows * bytes)});
 }
 
+// A token may stand in many rows: each column is one thread's, in row order.
+void embed_gradient_kernel(CpuBackend dev, const Tensor& ids, float scale, const Tensor& d, Tensor& d_table) {
+  const int64_t rows = ids.dim(0), width = d_table.dim(1);
+  const int32_t* id = ids.data<int32_t>();
+  constexpr int64_t kColumns = 64;
+  dev.pool.parallel_for(width, kColumns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = d_table.data<float>() + id[r] * width;
+      const float* from = d.data<float>() + r * width;
+      for (int64_t i = begin; i < end; ++i) to[i] += scale * from[i];
+    }
+  });
+}
+
 }  // namespace fathom

@@ -31,7 +31,7 @@ OpCase gated_case(Shape shape, Activation activation, float scale) {
                 }
                 return out;
               },
-          .tol = {.forward = 1e-6f}};
+          .tol = {.forward = 1e-6f, .grad = 2e-5f}};
 }
 
 TEST(GatedActivation, MatchesTheDefinition) {

@@ -21,6 +21,7 @@ struct OpInput {
 
 struct OpTolerance {
   float forward = 1e-5f;  // relative to 1 + |reference|
+  float grad = 0.0f;      // relative to 1 + |difference quotient|; 0: gradients are not asked for
 };
 
 struct OpCase {
@@ -30,13 +31,17 @@ struct OpCase {
   // The definition, in plain double loops: an implementation that shares nothing with the kernels.
   std::function<std::vector<double>(std::span<const Tensor>)> reference;
   OpTolerance tol = {};
-  bool row_invariant = true;  // dimension 0 of the first input and of the output are rows
-  bool cpu_only = false;      // run() reads and writes memory itself
+  std::vector<size_t> differentiable = {};  // inputs; none named: every f32 one
+  bool row_invariant = true;                // dimension 0 of the first input and of the output are rows
+  bool cpu_only = false;                    // run() reads and writes memory itself
 };
 
 // Runs the case on every instruction set this machine has, with 1 and 2 threads: against the reference; row
 // by row against all at once, bit for bit; 1 thread against 2, bit for bit; and on CUDA against the CPU where
-// there is a device. Throws std::runtime_error naming the case, the check and the first difference.
+// there is a device. With tol.grad: the tape's gradients of Σ out · r, r random, against central differences
+// of the reference (at up to 48 elements of each input), bit for bit at 1, 2 and 3 threads, as a fresh
+// gradient and added to one that is already there, in memory that held NaN. Throws std::runtime_error naming
+// the case, the check and the first difference.
 void check(const OpCase& op_case);
 
 }  // namespace fathom

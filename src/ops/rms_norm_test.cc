@@ -4,7 +4,9 @@
 
 #include <cmath>
 
+#include "ops/kept_rows_test.h"
 #include "ops/op_case.h"
+#include "ops/rows.h"
 
 namespace fathom {
 namespace {
@@ -30,7 +32,7 @@ OpCase rms_norm_case(Shape shape, RmsNormParams params, float scale = 1.0f) {
             }
             return out;
           },
-      .tol = {.forward = 2e-6f}};
+      .tol = {.forward = 2e-6f, .grad = 2e-5f}};
 }
 
 TEST(RmsNorm, MatchesTheDefinition) {
@@ -40,6 +42,31 @@ TEST(RmsNorm, MatchesTheDefinition) {
   for (const int64_t width : {1, 7, 8, 31, 33, 40, 65}) check(rms_norm_case({3, width}, {}));
   check(rms_norm_case({2, 64}, {.eps = 1e-6f}, 1e-4f));  // eps as large as the mean square
   check(rms_norm_case({1, 2048}, {}, 1e4f));
+}
+
+TEST(RmsNorm, OnlyTheKeptRows) {
+  constexpr int64_t kRows = 50, kWidth = 200;  // several tasks
+  check({.name = "rms_norm of kept rows",
+         .inputs = {{{kRows, kWidth}}, {{kWidth}}},
+         .run =
+             [](Context& ctx, std::span<const Tensor> in) {
+               const RowSet kept = every_third(ctx, kRows);
+               return add_rows(ctx, in[0], kept, rms_norm(ctx, gather_rows(ctx, in[0], kept), in[1]));
+             },
+         .reference =
+             [](std::span<const Tensor> in) {
+               std::vector<double> out;
+               for (int64_t r = 0; r < kRows; ++r) {
+                 double squares = 0;
+                 for (int64_t i = 0; i < kWidth; ++i) squares += std::pow(number(in[0], r * kWidth + i), 2);
+                 const double inverse = is_third(r) ? 1 / std::sqrt(squares / kWidth + 1e-6f) : 0;
+                 for (int64_t i = 0; i < kWidth; ++i)
+                   out.push_back(number(in[0], r * kWidth + i) * (1 + inverse * number(in[1], i)));
+               }
+               return out;
+             },
+         .tol = {.forward = 2e-6f, .grad = 2e-5f},
+         .row_invariant = false});
 }
 
 TEST(RmsNorm, NoRows) {

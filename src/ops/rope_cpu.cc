@@ -28,10 +28,9 @@ void rotate_pairs(const float* x, const float* cos, const float* sin, float* out
   }
 }
 
-}  // namespace
-
-void rope_kernel(CpuBackend dev, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
-                 RopeParams params, Tensor& out) {
+// direction: 1, or −1 to turn back.
+void turn_rows(CpuBackend dev, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+               RopeParams params, float direction, Tensor& out) {
   const int64_t rows = present_rows(x), heads = x.dim(1), dim = x.dim(2), half = dim / 2;
   const RowKernels& kernels = row_kernels(dev.isa);
   const float* frequency = inverse_frequency.data<float>();
@@ -42,6 +41,7 @@ void rope_kernel(CpuBackend dev, const Tensor& x, const Tensor& positions, const
     for (int64_t r = begin; r < end; ++r) {
       const auto position = static_cast<float>(positions.data<int32_t>()[r]);
       fill_turn(kernels, position, frequency, largest, half, params.magnitude, cos, sin);
+      for (int64_t i = 0; i < half; ++i) sin[i] *= direction;
       for (int64_t h = 0; h < heads; ++h) {
         const float* from = x.data<float>() + (r * heads + h) * dim;
         float* to = out.data<float>() + (r * heads + h) * dim;
@@ -53,6 +53,18 @@ void rope_kernel(CpuBackend dev, const Tensor& x, const Tensor& positions, const
       }
     }
   });
+}
+
+}  // namespace
+
+void rope_kernel(CpuBackend dev, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+                 RopeParams params, Tensor& out) {
+  turn_rows(dev, x, positions, inverse_frequency, params, 1.0f, out);
+}
+
+void rope_gradient_kernel(CpuBackend dev, const Tensor& d, const Tensor& positions,
+                          const Tensor& inverse_frequency, RopeParams params, Tensor& dx) {
+  turn_rows(dev, d, positions, inverse_frequency, params, -1.0f, dx);
 }
 
 }  // namespace fathom

@@ -31,6 +31,9 @@ struct FloatRows {
   const float* operator[](int64_t row) const { return data + row * step; }
 };
 
+// Elements per task of a loop that does little with each.
+inline constexpr int64_t kElementGrain = 16384;
+
 // f32, at least one dimension, dense or two-dimensional; a UserError otherwise.
 void expect_rows(const Tensor& tensor, const char* op, const char* name);
 

@@ -37,28 +37,69 @@ void map2(const float* a, const float* b, float* out, int64_t n, Fn fn) {
     store_first(out + i, fn(load(Padded(a + i, n - i).lane), load(Padded(b + i, n - i).lane)), n - i);
 }
 
-// Element i goes to accumulator (i / 8) mod 4, lane i mod 8.
-float sum_of_squares(const float* x, int64_t n) {
+template <class Fn>
+void map3(const float* a, const float* b, const float* c, float* out, int64_t n, Fn fn) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store(out + i, fn(load(a + i), load(b + i), load(c + i)));
+  if (i == n) return;
+  const int64_t rest = n - i;
+  store_first(
+      out + i,
+      fn(load(Padded(a + i, rest).lane), load(Padded(b + i, rest).lane), load(Padded(c + i, rest).lane)),
+      rest);
+}
+
+// Σ over i: add_to(read, sum) adds eight terms, read(x) being eight elements of x. Element i goes to
+// accumulator (i / 8) mod 4, lane i mod 8.
+template <class Fn>
+float sum_of(int64_t n, Fn add_to) {
   F8 sum[4] = {broadcast(0.0f), broadcast(0.0f), broadcast(0.0f), broadcast(0.0f)};
   int64_t i = 0;
   for (; i + 32 <= n; i += 32) {
     FATHOM_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const F8 v = load(x + i + 8 * j);
-      sum[j] = fma(v, v, sum[j]);
+      const int64_t at = i + 8 * j;
+      sum[j] = add_to([at](const float* x) { return load(x + at); }, sum[j]);
     }
   }
   for (int j = 0; i < n; i += 8, ++j) {
-    const F8 v = i + 8 <= n ? load(x + i) : load(Padded(x + i, n - i).lane);
-    sum[j] = fma(v, v, sum[j]);
+    sum[j] = i + 8 <= n ? add_to([i](const float* x) { return load(x + i); }, sum[j])
+                        : add_to([i, n](const float* x) { return load(Padded(x + i, n - i).lane); }, sum[j]);
   }
   return sum_lanes(add(add(sum[0], sum[1]), add(sum[2], sum[3])));
+}
+
+float sum_row(const float* x, int64_t n) {
+  return sum_of(n, [x](auto read, F8 sum) { return add(sum, read(x)); });
+}
+
+float dot(const float* a, const float* b, int64_t n) {
+  return sum_of(n, [a, b](auto read, F8 sum) { return fma(read(a), read(b), sum); });
+}
+
+float sum_of_squares(const float* x, int64_t n) {
+  return sum_of(n, [x](auto read, F8 sum) {
+    const F8 v = read(x);
+    return fma(v, v, sum);
+  });
 }
 
 void rms_norm(const float* x, const float* weight, float* out, int64_t n, float eps, float offset) {
   const float mean = sum_of_squares(x, n) / static_cast<float>(n);
   const F8 inverse = broadcast(1.0f / __builtin_sqrtf(mean + eps)), more = broadcast(offset);
   map2(x, weight, out, n, [&](F8 v, F8 w) { return mul(mul(v, inverse), add(w, more)); });
+}
+
+// With w = weight + offset and i = 1 / sqrt(mean(x²) + eps): dx = i · w · d − x · i³ / n · Σ w d x.
+void rms_norm_gradient(const float* x, const float* weight, const float* d, float* dx, int64_t n, float eps,
+                       float offset) {
+  const float count = static_cast<float>(n),
+              inverse = 1.0f / __builtin_sqrtf(sum_of_squares(x, n) / count + eps);
+  const F8 more = broadcast(offset);
+  const float along =
+      sum_of(n, [&](auto read, F8 sum) { return fma(mul(add(read(weight), more), read(d)), read(x), sum); });
+  const F8 i = broadcast(inverse), back = broadcast(-along / count * inverse * inverse * inverse);
+  map3(x, weight, d, dx, n, [&](F8 v, F8 w, F8 g) { return fma(v, back, mul(mul(g, add(w, more)), i)); });
 }
 
 void silu_product(const float* gate, const float* up, float* out, int64_t n) {
@@ -74,6 +115,56 @@ void gelu_product(const float* gate, const float* up, float* out, int64_t n) {
     const F8 inner = mul(root, fma(mul(mul(g, g), g), cubic, g));
     return mul(mul(mul(half, g), add(one, tanh(inner))), u);
   });
+}
+
+// both(gate, up, d, &d_gate, &d_up), eight at a time.
+template <class Fn>
+void product_gradient(const float* gate, const float* up, const float* d, float* d_gate, float* d_up,
+                      int64_t n, Fn both) {
+  F8 first, second;
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    both(load(gate + i), load(up + i), load(d + i), &first, &second);
+    store(d_gate + i, first);
+    store(d_up + i, second);
+  }
+  if (i == n) return;
+  const int64_t rest = n - i;
+  both(load(Padded(gate + i, rest).lane), load(Padded(up + i, rest).lane), load(Padded(d + i, rest).lane),
+       &first, &second);
+  store_first(d_gate + i, first, rest);
+  store_first(d_up + i, second, rest);
+}
+
+// silu(g) = g σ, silu'(g) = σ (1 + g (1 − σ))
+void silu_product_gradient(const float* gate, const float* up, const float* d, float* d_gate, float* d_up,
+                           int64_t n) {
+  const F8 one = broadcast(1.0f), zero = broadcast(0.0f);
+  product_gradient(gate, up, d, d_gate, d_up, n, [&](F8 g, F8 u, F8 v, F8* dg, F8* du) {
+    const F8 s = div(one, add(one, exp(sub(zero, g))));
+    *du = mul(v, mul(g, s));
+    *dg = mul(mul(v, u), mul(s, fma(g, sub(one, s), one)));
+  });
+}
+
+// With t = tanh(inner): ½ (1 + t) + ½ g (1 − t²) inner', where 1 − t² is 0 long before |g| = 16.
+void gelu_product_gradient(const float* gate, const float* up, const float* d, float* d_gate, float* d_up,
+                           int64_t n) {
+  const F8 one = broadcast(1.0f), half = broadcast(0.5f), cubic = broadcast(0.044715f),
+           root = broadcast(0.797884561f), three = broadcast(0.134145f), most = broadcast(16.0f),
+           least = broadcast(-16.0f);
+  product_gradient(gate, up, d, d_gate, d_up, n, [&](F8 g, F8 u, F8 v, F8* dg, F8* du) {
+    const F8 c = min(max(g, least), most), square = mul(c, c);
+    const F8 t = tanh(mul(root, fma(mul(square, c), cubic, c))), high = mul(half, add(one, t));
+    *du = mul(v, mul(g, high));
+    const F8 steep = mul(mul(half, c), mul(sub(one, mul(t, t)), mul(root, fma(square, three, one))));
+    *dg = mul(mul(v, u), add(high, steep));
+  });
+}
+
+void sigmoid(const float* x, float* out, int64_t n) {
+  const F8 one = broadcast(1.0f), zero = broadcast(0.0f);
+  map1(x, out, n, [&](F8 v) { return div(one, add(one, exp(sub(zero, v)))); });
 }
 
 void soft_cap(const float* x, float* out, int64_t n, float cap) {
@@ -167,12 +258,18 @@ void to_q8_0(const float* x, void* out, int64_t n) {
 
 constexpr RowKernels kTable{
     .rms_norm = rms_norm,
+    .rms_norm_gradient = rms_norm_gradient,
     .silu_product = silu_product,
     .gelu_product = gelu_product,
+    .silu_product_gradient = silu_product_gradient,
+    .gelu_product_gradient = gelu_product_gradient,
+    .sigmoid = sigmoid,
     .soft_cap = soft_cap,
     .add = add_rows,
     .rotate = rotate,
     .turn = turn,
+    .sum = sum_row,
+    .dot = dot,
     .max = max_of,
     .exp_less = exp_less,
     .to_f16 = to_f16,

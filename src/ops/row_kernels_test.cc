@@ -88,6 +88,18 @@ TEST(RowKernels, TheSameBitsOnEveryInstructionSet) {
            [&](const RowKernels& k, float* out) { k.rms_norm(a.data(), b.data(), out, n, 1e-5f, 1.0f); });
       same("silu", [&](const RowKernels& k, float* out) { k.silu_product(a.data(), b.data(), out, n); });
       same("gelu", [&](const RowKernels& k, float* out) { k.gelu_product(a.data(), b.data(), out, n); });
+      same("rms_norm_gradient", [&](const RowKernels& k, float* out) {
+        k.rms_norm_gradient(a.data(), b.data(), c.data(), out, n, 1e-5f, 1.0f);
+      });
+      same("silu_product_gradient", [&](const RowKernels& k, float* out) {
+        k.silu_product_gradient(a.data(), b.data(), c.data(), out, out + n, n);
+      });
+      same("gelu_product_gradient", [&](const RowKernels& k, float* out) {
+        k.gelu_product_gradient(a.data(), b.data(), c.data(), out, out + n, n);
+      });
+      same("sigmoid", [&](const RowKernels& k, float* out) { k.sigmoid(a.data(), out, n); });
+      same("sum", [&](const RowKernels& k, float* out) { out[0] = k.sum(a.data(), n); });
+      same("dot", [&](const RowKernels& k, float* out) { out[0] = k.dot(a.data(), b.data(), n); });
       same("soft_cap", [&](const RowKernels& k, float* out) { k.soft_cap(a.data(), out, n, 5.0f); });
       same("add", [&](const RowKernels& k, float* out) { k.add(a.data(), b.data(), out, n); });
       same("rotate", [&](const RowKernels& k, float* out) {

@@ -1,6 +1,8 @@
 // The kept rows as the CPU sees them. *_cpu.cc only: nobody else may ask for the count.
 #pragma once
 
+#include <algorithm>
+
 #include "tensor/rows.h"
 
 namespace fathom {
@@ -8,6 +10,11 @@ namespace fathom {
 // Rows of dimension 0 that are there: all of them, unless the tensor is compacted.
 inline int64_t present_rows(const Tensor& tensor) {
   return tensor.row_count() ? *tensor.row_count() : tensor.dim(0);
+}
+
+// Elements of a dense tensor that are there.
+inline int64_t present_elements(const Tensor& tensor) {
+  return tensor.dim(0) > 0 ? tensor.numel() / tensor.dim(0) * present_rows(tensor) : 0;
 }
 
 struct KeptRows {
@@ -19,6 +26,10 @@ struct KeptRows {
                                : rows.count().data<int32_t>()[0]),
         ids(rows.is_all() || rows.is_none() ? nullptr : rows.ids().data<int32_t>()) {}
   int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
+  // Which of them is the first not before `row`: ids ascend.
+  int64_t first_from(int64_t row) const {
+    return ids ? std::lower_bound(ids, ids + count, row) - ids : std::min(row, count);
+  }
 };
 
 }  // namespace fathom

@@ -20,6 +20,21 @@ struct DeviceRows {
   __device__ int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
 };
 
+// Where `row` stands among the kept ones, or -1. Ids ascend.
+__device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
+  int64_t begin = 0, end = kept.count();
+  if (!kept.ids) return row < end ? row : -1;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (kept.ids[middle] < row) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin < kept.count() && kept.ids[begin] == row ? begin : -1;
+}
+
 // A tensor as rows of its last dimension; of a compacted one, only those that are there.
 struct DeviceFloatRows {
   const float* data;

@@ -6,13 +6,15 @@
 
 namespace fathom {
 
-// x: f32 (rows, d) or i32 (rows) -> (capacity, …), the kept rows first. all(): x itself. none(): zero rows.
+// x: f32 (rows, d), f32 (rows) or i32 (rows) -> (capacity, …), the kept rows first. all(): x itself. none():
+// zero rows.
 Tensor gather_rows(Context& ctx, const Tensor& x, const RowSet& kept);
 
 // h: f32 (rows, d), branch: f32 (capacity, d) -> h with branch[i] added to row kept[i]. none(): h itself.
 Tensor add_rows(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor& branch);
 
-// The same in place: the rows that are not kept are not even read.
+// h becomes h + branch: in place (the rows that are not kept are not even read), unless a tape may still need
+// the old one: while one records, h becomes a new tensor.
 void add_rows_to(Context& ctx, Tensor& h, const RowSet& kept, const Tensor& branch);
 
 }  // namespace fathom

@@ -4,20 +4,12 @@
 
 #include <cmath>
 
+#include "ops/accumulate.h"
+#include "ops/kept_rows_test.h"
 #include "ops/op_case.h"
 
 namespace fathom {
 namespace {
-
-RowSet some(Context& ctx, std::vector<int32_t> ids, int32_t count) {
-  const std::vector<int32_t> number{count};
-  return RowSet::some(Tensor::from(ctx, ids, {static_cast<int64_t>(ids.size())}),
-                      Tensor::from(ctx, number, {1}));
-}
-
-std::vector<float> values_of(const Tensor& t) {
-  return {t.data<float>(), t.data<float>() + t.numel()};
-}
 
 Tensor counting(Context& ctx, Shape shape, float from = 0) {
   std::vector<float> values(static_cast<size_t>(shape.numel()));
@@ -29,7 +21,7 @@ TEST(GatherRows, KeptRowsFirstAndNoOthers) {
   for (const int threads : {1, 2, 3}) {
     Context ctx({.threads = threads});
     const Tensor x = counting(ctx, {4, 3});
-    const Tensor out = gather_rows(ctx, x, some(ctx, {1, 3, 0, 0}, 2));
+    const Tensor out = gather_rows(ctx, x, some_rows(ctx, {1, 3, 0, 0}, 2));
     EXPECT_EQ(out.shape(), (Shape{4, 3}));
     const std::vector<float> got = values_of(out.rows(0, 2));
     EXPECT_EQ(got, (std::vector<float>{3, 4, 5, 9, 10, 11}));
@@ -39,10 +31,10 @@ TEST(GatherRows, KeptRowsFirstAndNoOthers) {
 TEST(GatherRows, IdsAndStridedRows) {
   Context ctx({.threads = 2});
   const Tensor ids = Tensor::from(ctx, std::vector<int32_t>{10, 11, 12}, {3});
-  const Tensor got = gather_rows(ctx, ids, some(ctx, {0, 2, 0}, 2));
+  const Tensor got = gather_rows(ctx, ids, some_rows(ctx, {0, 2, 0}, 2));
   EXPECT_EQ(got.data<int32_t>()[0], 10);
   EXPECT_EQ(got.data<int32_t>()[1], 12);
-  const Tensor strided = gather_rows(ctx, counting(ctx, {3, 4}).columns(1, 2), some(ctx, {2, 0, 0}, 1));
+  const Tensor strided = gather_rows(ctx, counting(ctx, {3, 4}).columns(1, 2), some_rows(ctx, {2, 0, 0}, 1));
   EXPECT_EQ(strided.shape(), (Shape{3, 2}));
   EXPECT_EQ(values_of(strided.rows(0, 1)), (std::vector<float>{9, 10}));
 }
@@ -64,7 +56,7 @@ TEST(AddRows, OnlyTheKeptRowsChange) {
     std::vector<int32_t> ids(rows, 0);
     const std::vector<int32_t> kept{0, 7, 13, 14, 15, 29, 39};
     std::copy(kept.begin(), kept.end(), ids.begin());
-    const Tensor out = add_rows(ctx, h, some(ctx, ids, static_cast<int32_t>(kept.size())), branch);
+    const Tensor out = add_rows(ctx, h, some_rows(ctx, ids, static_cast<int32_t>(kept.size())), branch);
     size_t next = 0;
     for (int64_t r = 0; r < rows; ++r) {
       const bool is_kept = next < kept.size() && kept[next] == r;
@@ -81,7 +73,7 @@ TEST(AddRows, NobodyKept) {
   Context ctx({.threads = 2});
   const Tensor h = counting(ctx, {3, 5});
   EXPECT_EQ(add_rows(ctx, h, RowSet::none(3), {}).raw(), h.raw());
-  const Tensor out = add_rows(ctx, h, some(ctx, {2, 2, 2}, 0), counting(ctx, {3, 5}));
+  const Tensor out = add_rows(ctx, h, some_rows(ctx, {2, 2, 2}, 0), counting(ctx, {3, 5}));
   EXPECT_EQ(values_of(out), values_of(h));
 }
 
@@ -100,7 +92,75 @@ TEST(AddRows, AllRows) {
                }
                return out;
              },
-         .tol = {.forward = 1e-7f}});
+         .tol = {.forward = 1e-7f, .grad = 1e-5f}});
+}
+
+// h + [kept] · branch[place]², with branch gathered from x or given as it is.
+OpCase join_case(int64_t rows, int64_t width, bool gathered) {
+  return {.name = "gather and add",
+          .inputs = {{{rows, width}}, {{rows, width}}},
+          .run =
+              [=](Context& ctx, std::span<const Tensor> in) {
+                const RowSet kept = every_third(ctx, rows);
+                return add_rows(ctx, in[0], kept, gathered ? gather_rows(ctx, in[1], kept) : in[1]);
+              },
+          .reference =
+              [=](std::span<const Tensor> in) {
+                std::vector<double> out;
+                int64_t place = 0;
+                for (int64_t r = 0; r < rows; ++r) {
+                  for (int64_t i = 0; i < width; ++i)
+                    out.push_back(number(in[0], r * width + i) +
+                                  (is_third(r) ? number(in[1], (gathered ? r : place) * width + i) : 0.0));
+                  place += is_third(r);
+                }
+                return out;
+              },
+          .tol = {.forward = 1e-6f, .grad = 1e-5f},
+          .row_invariant = false};
+}
+
+TEST(AddRows, GradientsGoWhereTheValuesCameFrom) {
+  for (const bool gathered : {true, false}) {
+    check(join_case(7, 5, gathered));
+    check(join_case(60, 700, gathered));
+    check(join_case(1, 4, gathered));  // none of the rows is kept, and only the device knows
+  }
+}
+
+TEST(GatherRows, NumbersOfRows) {
+  check({.name = "gather_rows of f32 (rows)",
+         .inputs = {{{8, 1}}},
+         .run =
+             [](Context& ctx, std::span<const Tensor> in) {
+               const RowSet kept = every_third(ctx, 8);
+               const Tensor got = gather_rows(ctx, in[0].reshape({8}), kept);
+               return add_rows(ctx, in[0], kept, got.reshape({8, 1}));
+             },
+         .reference =
+             [](std::span<const Tensor> in) {
+               std::vector<double> out;
+               for (int64_t r = 0; r < 8; ++r) out.push_back(number(in[0], r) * (is_third(r) ? 2 : 1));
+               return out;
+             },
+         .tol = {.grad = 1e-5f},
+         .row_invariant = false});
+}
+
+TEST(AddRowsTo, LeavesTheOldOneToATapeThatMayNeedIt) {
+  Context ctx({.threads = 1});
+  const Tensor branch = counting(ctx, {3, 5}, 100);
+  Tensor h = counting(ctx, {3, 5});
+  const Tensor same = h;
+  add_rows_to(ctx, h, RowSet::all(3), branch);
+  EXPECT_EQ(h.raw(), same.raw());
+  Tape tape(Device::kCpu);
+  const TapeScope taped(ctx, tape);
+  const std::vector<float> before = values_of(h);
+  add_rows_to(ctx, h, RowSet::all(3), branch);
+  EXPECT_NE(h.raw(), same.raw());
+  EXPECT_EQ(values_of(same), before);
+  EXPECT_EQ(values_of(h)[1], before[1] + 101);
 }
 
 TEST(AddRows, RefusesAnotherShape) {

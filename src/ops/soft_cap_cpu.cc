@@ -20,4 +20,16 @@ void soft_cap_kernel(CpuBackend dev, const Tensor& x, float cap, Tensor& out) {
   });
 }
 
+// 1 − tanh²
+void soft_cap_gradient_kernel(CpuBackend dev, const Tensor& capped, float cap, const Tensor& d, Tensor& dx) {
+  const float *y = capped.data<float>(), *from = d.data<float>();
+  float* to = dx.data<float>();
+  dev.pool.parallel_for(present_elements(capped), kElementGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float t = y[i] / cap;
+      to[i] = from[i] * (1.0f - t * t);
+    }
+  });
+}
+
 }  // namespace fathom

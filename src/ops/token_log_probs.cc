@@ -14,7 +14,7 @@ Tensor token_log_probs(Context& ctx, const Tensor& logits, const Tensor& targets
     fail("token_log_probs: logits must be f32 (rows, vocab), got {}", to_string(logits.shape()));
   }
   expect(targets, DType::kI32, {logits.dim(0)}, "token_log_probs", "targets");
-  Tensor out = Tensor::empty(ctx, DType::kF32, {logits.dim(0)}).counted_by(logits.row_count());
+  Tensor out = Tensor::empty(ctx, DType::kF32, {logits.dim(0)}).counted_like(logits);
   on_device(ctx, [&](auto dev) { token_log_probs_kernel(dev, logits, targets, out); });
   return out;
 }

@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "tensor/arena.h"
 #include "tensor/memory.h"
+#include "tensor/tape.h"
 
 namespace fathom {
 namespace {
@@ -54,8 +55,13 @@ std::string to_string(const Shape& shape) {
 }
 
 Tensor Tensor::empty(Context& ctx, DType dtype, const Shape& shape) {
-  return view(ctx.device(), ctx.arena().allocate(static_cast<size_t>(dense_bytes(dtype, shape))), dtype,
-              shape, nullptr);
+  const auto bytes = static_cast<size_t>(dense_bytes(dtype, shape));
+  if (ctx.tape()) {
+    std::shared_ptr<void> memory = ctx.tape()->allocate(bytes);
+    const void* data = memory.get();
+    return view(ctx.device(), data, dtype, shape, std::move(memory));
+  }
+  return view(ctx.device(), ctx.arena().allocate(bytes), dtype, shape, nullptr);
 }
 
 Tensor Tensor::owned(Device device, DType dtype, const Shape& shape) {
@@ -82,6 +88,24 @@ Tensor Tensor::from(Context& ctx, std::span<const float> values, const Shape& sh
 
 Tensor Tensor::from(Context& ctx, std::span<const int32_t> values, const Shape& shape) {
   return from_host(ctx, values, DType::kI32, shape);
+}
+
+Tensor Tensor::counted_by(const Tensor& count) const {
+  Tensor out = *this;
+  out.row_count_ = std::shared_ptr<const int32_t>(count.owner_, count.data<int32_t>());
+  return out;
+}
+
+Tensor Tensor::counted_like(const Tensor& other) const {
+  Tensor out = *this;
+  out.row_count_ = other.row_count_;
+  return out;
+}
+
+Tensor Tensor::with_gradient(std::shared_ptr<Gradient> gradient) const {
+  Tensor out = *this;
+  out.gradient_ = std::move(gradient);
+  return out;
 }
 
 bool Tensor::is_contiguous() const {
@@ -113,6 +137,7 @@ Tensor Tensor::rows(int64_t begin, int64_t count) const {
   const int64_t step = rank() == 1 ? row_bytes(dtype_, 1) : row_bytes(dtype_, strides_[0]);
   out.data_ = static_cast<const std::byte*>(data_) + begin * step;
   out.row_count_ = nullptr;
+  out.gradient_ = nullptr;  // a part's gradient would have another shape: nobody differentiates through one
   out.shape_ = Shape{count};
   for (int i = 1; i < rank(); ++i) out.shape_.push_back(dim(i));
   return out;
@@ -125,6 +150,7 @@ Tensor Tensor::columns(int64_t begin, int64_t count) const {
   Tensor out = *this;
   out.data_ = static_cast<const std::byte*>(data_) + begin * row_bytes(dtype_, 1);
   out.shape_ = {dim(0), count};
+  out.gradient_ = nullptr;  // as of rows()
   return out;
 }
 

@@ -11,11 +11,14 @@
 
 namespace fathom {
 
+struct Gradient;  // tensor/tape.h
+
 class Tensor {
  public:
   Tensor() = default;
 
-  // An op's output: from the context's arena, on its device, not initialised.
+  // An op's output: from the context's arena (or its tape's memory, where there is one), on its device, not
+  // initialised.
   static Tensor empty(Context& ctx, DType dtype, const Shape& shape);
   // Memory of its own, zeroed: weights that are made, caches, optimiser states.
   static Tensor owned(Device device, DType dtype, const Shape& shape);
@@ -42,12 +45,13 @@ class Tensor {
   // A compacted tensor (gather_rows) has room for all rows, and the first *row_count() of dimension 0 are
   // there. The count lives where the data lives: kernels read it, host code only hands it on. Null: every row
   // is there.
-  const int32_t* row_count() const { return row_count_; }
-  Tensor counted_by(const int32_t* row_count) const {
-    Tensor out = *this;
-    out.row_count_ = row_count;
-    return out;
-  }
+  const int32_t* row_count() const { return row_count_.get(); }
+  Tensor counted_by(const Tensor& count) const;    // i32 (1)
+  Tensor counted_like(const Tensor& other) const;  // compacted as the other is, or not at all
+
+  // Where its gradient adds up; null: not differentiable (always so at inference). Views share it.
+  const std::shared_ptr<Gradient>& gradient() const { return gradient_; }
+  Tensor with_gradient(std::shared_ptr<Gradient> gradient) const;
 
   // Kernels only (ops/*_cpu.cc, *_cuda.cu), and whoever checked device() == kCpu.
   const void* raw() const { return data_; }
@@ -69,7 +73,8 @@ class Tensor {
 
  private:
   const void* data_ = nullptr;
-  const int32_t* row_count_ = nullptr;
+  std::shared_ptr<const int32_t> row_count_;  // owned only where the count's tensor is
+  std::shared_ptr<Gradient> gradient_;
   std::shared_ptr<const void> owner_;
   Shape shape_, strides_;
   DType dtype_ = DType::kF32;

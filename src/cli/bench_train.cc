@@ -1,0 +1,199 @@
+// fathom bench --train: a training step, dense, with rows that skip, and with fewer blocks; PyTorch in turns.
+#include "cli/bench_train.h"
+
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/process.h"
+#include "cli/samples.h"
+#include "train/config.h"
+#include "train/step_timer.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct TrainShape {
+  const char* name;
+  int64_t width, layers, heads, kv_heads, ffn, vocab, batch, context;
+};
+constexpr TrainShape kShapes[] = {{"small", 256, 12, 4, 4, 1024, 4096, 8, 256},
+                                  {"smollm2", 576, 30, 9, 3, 1536, 49152, 2, 256}};
+
+const TrainShape& shape_named(const std::string& name) {
+  for (const TrainShape& shape : kShapes) {
+    if (name == shape.name) return shape;
+  }
+  throw UsageError(fmt::format("--shape must be small or smollm2, got '{}'", printable(name)));
+}
+
+// What is timed, each against the first.
+struct Variant {
+  const char* name;
+  const char* method;
+  bool half;  // of the blocks
+};
+constexpr Variant kVariants[] = {
+    {"dense", R"({"name": "dense"})", false},
+    {"half the blocks removed", R"({"name": "dense"})", true},
+    {"half the rows kept",
+     R"({"name": "random", "units": "block", "share_end": 0.5, "train_skipped_kv": "hide"})", false},
+    {"no row kept", R"({"name": "random", "units": "block", "share_end": 0, "train_skipped_kv": "hide"})",
+     false}};
+
+ModelConfig model_of(const TrainShape& shape, bool half) {
+  TrainConfig config;
+  config.context = shape.context;
+  config.model.width = shape.width;
+  config.model.layers = half ? shape.layers / 2 : shape.layers;
+  config.model.heads = shape.heads;
+  config.model.kv_heads = shape.kv_heads;
+  config.model.ffn_width = shape.ffn;
+  config.model.vocab = shape.vocab;
+  config.model.context = shape.context;
+  config.model.tied = true;
+  return complete_model(config.model, config, nullptr);
+}
+
+// One repetition of PyTorch's: `command` (words) with the shape behind it prints {"tokens_per_s",
+// "peak_bytes"}.
+Json run_torch(const std::string& command, const TrainShape& s, const char* precision, int threads) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin < command.size();) {
+    const size_t end = std::min(command.find(' ', begin), command.size());
+    if (end > begin) words.push_back(command.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  for (const int64_t value : {s.width, s.layers, s.heads, s.kv_heads, s.ffn, s.vocab, s.batch, s.context})
+    words.push_back(std::to_string(value));
+  words.insert(words.end(), {precision, std::to_string(threads)});
+  const ProcessResult result = run_process(words);
+  const Json json = Json::parse(result.out, nullptr, false);
+  if (result.exit_code != 0 || !json.is_object()) {
+    const std::string last =
+        result.err.size() > 200 ? result.err.substr(result.err.size() - 200) : result.err;
+    fail("{} failed (exit {}): {}", printable(command), result.exit_code, printable(last));
+  }
+  return json;
+}
+
+int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+void print_table(const Json& out) {
+  std::string text =
+      fmt::format("{}: training step of {} tokens, {} threads, {}, median (min-max) of {}\n",
+                  out["shape"].get<std::string>(), out["tokens"].get<int64_t>(), out["threads"].get<int>(),
+                  out["precision"].get<std::string>(), out["repeats"].get<int64_t>());
+  for (const Json& v : out["variants"]) {
+    const Json& speed = v["tokens_per_s"];
+    text += fmt::format("  {:<24} {:9.1f} ({:.1f}-{:.1f}) tokens/s, {:.2f} x dense, skipped {:.1f} %\n",
+                        v["name"].get<std::string>(), speed["median"].get<double>(),
+                        speed["min"].get<double>(), speed["max"].get<double>(), v["speed_up"].get<double>(),
+                        100 * v["skip_ratio"].get<double>());
+  }
+  text += fmt::format("  half the rows kept gives {:.0f} % of the speed-up of half the blocks removed\n",
+                      100 * out["share_of_ideal_speed_up"].get<double>());
+  text += fmt::format("  no row kept takes {:.1f} % of the dense blocks' time\n",
+                      100 * out["none_kept_share_of_blocks_time"].get<double>());
+  text += fmt::format("  peak memory {} (all variants; activations of the dense step {})\n",
+                      bytes_text(out["peak_bytes"].get<int64_t>()),
+                      bytes_text(out["activation_bytes"].get<int64_t>()));
+  for (const Json& peer : out["peers"]) {
+    const Json& speed = peer["tokens_per_s"];
+    text +=
+        fmt::format("  PyTorch {:<16} {:9.1f} ({:.1f}-{:.1f}) tokens/s: ours is {:.2f} x; peak memory {}\n",
+                    peer["precision"].get<std::string>(), speed["median"].get<double>(),
+                    speed["min"].get<double>(), speed["max"].get<double>(), peer["ratio"].get<double>(),
+                    bytes_text(peer["peak_bytes"].get<int64_t>()));
+  }
+  print(text);
+}
+
+}  // namespace
+
+int run_bench_train(const TrainBenchOptions& o) {
+  const TrainShape& shape = shape_named(o.shape);
+  constexpr std::string_view kTorch = "torch=";
+  if (!o.peer.empty() && !o.peer.starts_with(kTorch))
+    throw UsageError(fmt::format("--peer must be torch=COMMAND for --train, got '{}'", printable(o.peer)));
+  const std::string torch = o.peer.empty() ? "" : o.peer.substr(kTorch.size());
+  const bool f32 = o.precision == "f32";
+  if (!f32 && !o.precision.empty() && o.precision != "bf16")
+    throw UsageError(
+        fmt::format("--dtype must be f32 or bf16 for --train, got '{}'", printable(o.precision)));
+
+  Context ctx({.threads = static_cast<int>(o.threads)});
+  std::vector<std::unique_ptr<StepTimer>> timers;
+  std::vector<Samples> speeds(std::size(kVariants)), peers(2);
+  std::vector<int64_t> peer_bytes(2);
+  constexpr const char* kPeerPrecisions[] = {"f32", "bf16"};
+  for (const Variant& variant : kVariants) {
+    StepTimerOptions options;
+    options.model = model_of(shape, variant.half);
+    options.precision = f32 ? Precision::kF32 : Precision::kBf16;
+    options.batch = shape.batch;
+    options.context = shape.context;
+    options.method = variant.method;
+    timers.push_back(std::make_unique<StepTimer>(ctx, options));
+    timers.back()->step();
+  }
+  Progress progress("bench", o.repeats);
+  for (int64_t i = 0; i < o.repeats && !interrupted(); ++i) {
+    for (size_t v = 0; v < timers.size(); ++v)
+      speeds[v].values.push_back(static_cast<double>(timers[v]->rows()) / timers[v]->step());
+    for (size_t p = 0; !torch.empty() && p < peers.size() && !interrupted(); ++p) {
+      const Json json = run_torch(torch, shape, kPeerPrecisions[p], ctx.pool().threads());
+      peers[p].values.push_back(json.value("tokens_per_s", 0.0));
+      peer_bytes[p] = json.value("peak_bytes", int64_t{0});
+    }
+    progress.add(1);
+  }
+  if (interrupted()) return kInterruptedExit;
+
+  const auto seconds = [&](size_t v) { return static_cast<double>(timers[v]->rows()) / speeds[v].median(); };
+  Json out;
+  out["shape"] = o.shape;
+  out["tokens"] = timers[0]->rows();
+  out["threads"] = ctx.pool().threads();
+  out["precision"] = f32 ? "f32" : "bf16";
+  out["repeats"] = o.repeats;
+  for (size_t v = 0; v < timers.size(); ++v) {
+    out["variants"].push_back({{"name", kVariants[v].name},
+                               {"tokens_per_s", speeds[v].json()},
+                               {"speed_up", seconds(0) / seconds(v)},
+                               {"skip_ratio", timers[v]->skip_ratio()}});
+  }
+  out["train_tokens_per_s"] = speeds[0].json();
+  // Blocks' time: what half of them takes, twice.
+  out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
+  const double rest = 2 * seconds(1) - seconds(0);
+  out["none_kept_share_of_blocks_time"] = (seconds(3) - rest) / (seconds(0) - rest);
+  out["peak_bytes"] = peak_memory();
+  out["activation_bytes"] = timers[0]->activation_bytes();
+  out["peers"] = Json::array();
+  for (size_t p = 0; p < peers.size() && !torch.empty(); ++p) {
+    out["peers"].push_back({{"name", "PyTorch"},
+                            {"precision", kPeerPrecisions[p]},
+                            {"tokens_per_s", peers[p].json()},
+                            {"ratio", speeds[0].median() / std::max(1e-9, peers[p].median())},
+                            {"peak_bytes", peer_bytes[p]}});
+  }
+  if (o.json) {
+    print_json(out);
+  } else {
+    print_table(out);
+  }
+  return 0;
+}
+
+}  // namespace fathom

@@ -1,0 +1,214 @@
+// fathom train and fathom tune: a recipe, a folder, and a run that is not lost.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/mapped_file.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
+#include "cli/model_path.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/verbs.h"
+#include "io/atomic_file.h"
+#include "model/load.h"
+#include "train/estimate.h"
+#include "train/trainer.h"
+#include "train/training_data.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string config, out, base, tokenizer, method, seed, device = "cpu";
+  std::vector<std::string> data, assignments;
+  int64_t steps = 0, threads = 0;
+  bool resume = false, dry_run = false, json = false, quiet = false;
+};
+
+bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
+  args.text("--config", o.config, "FILE", "The recipe: JSON, every key in docs/training.md");
+  args.text("-o,--output", o.out, "DIR", tune ? "The adapter's folder, and the run's" : "The run's folder");
+  args.texts("--data", o.data, "FILE",
+             "Text or JSONL, instead of the recipe's; FILE:0.3 with a weight; again for more");
+  args.integer("--steps", o.steps, "Stop after this step; changes no schedule", 1, INT64_MAX);
+  args.flag("--resume", o.resume, "Go on from the newest whole checkpoint of the folder");
+  args.texts("--set", o.assignments, "KEY=VALUE", "Change a key of the recipe; again for more");
+  args.flag("--dry-run", o.dry_run, "Say what the run would take, and start nothing");
+  args.text("-m,--model", o.base, "MODEL", "A pretrained model to start from, instead of the recipe's base");
+  args.text("--tokenizer", o.tokenizer, "FILE", "Tokenizer, instead of the recipe's");
+  args.text("--method", o.method, "NAME", "The method, instead of the recipe's");
+  args.text("-s,--seed", o.seed, "SEED", "Seed, instead of the recipe's");
+  args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
+               1024);
+  args.choice("--device", o.device, {"cpu", "cuda"}, "Where it runs");
+  args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
+  args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
+  if (!args.parse(arguments)) return false;
+  if (o.quiet) set_log_level(LogLevel::kWarn);
+  if (o.out.empty() && !o.dry_run) throw UsageError("-o is missing: the folder of the run");
+  if (o.config.empty() && !tune) throw UsageError("--config is missing: the recipe");
+  if (tune && o.base.empty() && o.config.empty()) throw UsageError("tune: -m is missing: the model to tune");
+  if (tune && o.method.empty() && o.config.empty()) throw UsageError("tune: --method is missing");
+  return true;
+}
+
+Recipe read_recipe(const Options& o) {
+  Recipe recipe = o.config.empty()
+                      ? Recipe::parse("{}", "recipe")
+                      : Recipe::parse(read_text_file(o.config, size_t{1} << 20), printable(o.config));
+  if (!o.method.empty() && o.method != recipe.method->name()) recipe.set("method=" + o.method);
+  if (!o.base.empty()) recipe.train.base = o.base;
+  if (!o.tokenizer.empty()) recipe.train.tokenizer = o.tokenizer;
+  if (!o.data.empty()) recipe.train.data = o.data;
+  if (!o.seed.empty())
+    recipe.train.seed = static_cast<uint64_t>(parse_integer("--seed", o.seed, 0, INT64_MAX));
+  for (const std::string& assignment : o.assignments) recipe.set(assignment);
+  if (o.steps > 0) recipe.train.steps = o.steps;
+  recipe.check();
+  return recipe;
+}
+
+std::string tokenizer_path(const std::string& name) {
+  if (name != "builtin") return name;
+  const ModelFiles files = find_model(name);
+  return files.tokenizer.empty() ? files.model : files.tokenizer;
+}
+
+Model load_base(Context& ctx, const Recipe& recipe) {
+  const ModelFiles files = find_model(recipe.train.base);
+  LoadOptions load;
+  load.tokenizer = recipe.train.tokenizer.empty() ? files.tokenizer : tokenizer_path(recipe.train.tokenizer);
+  // What stays as it is must still be differentiated through.
+  if (recipe.method->options().frozen_backbone)
+    load.dtype = recipe.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
+  return load_model(ctx, files.model, load);
+}
+
+Model make_model(Context& ctx, const Recipe& recipe) {
+  if (!recipe.train.base.empty()) return load_base(ctx, recipe);
+  if (recipe.train.tokenizer.empty())
+    fail("a new model needs a tokenizer: name one with the key tokenizer, or a base");
+  const std::string path = tokenizer_path(recipe.train.tokenizer);
+  const auto tokenizer = load_tokenizer(path);
+  Model model = initial_model(ctx, complete_model(recipe.train.model, recipe.train, tokenizer.get()),
+                              recipe.train.init, recipe.train.seed);
+  model.tokenizer = tokenizer;
+  model.tokenizer_path = path;
+  return model;
+}
+
+// The shape alone: a recipe whose base or tokenizer is not here can still be weighed.
+ModelConfig shape_of(Context& ctx, const Recipe& recipe) {
+  if (recipe.train.model.width > 0 && recipe.train.model.vocab > 0)
+    return complete_model(recipe.train.model, recipe.train, nullptr);
+  return make_model(ctx, recipe).config;
+}
+
+int dry_run(Context& ctx, const Recipe& recipe, const Options& o) {
+  const ModelConfig model = shape_of(ctx, recipe);
+  recipe.method->check(model);
+  const TrainEstimate e = estimate_run(ctx, recipe, model);
+  if (o.json) {
+    print_json({{"method", recipe.method->name()},
+                {"parameters", e.parameters},
+                {"method_parameters", e.method_parameters},
+                {"trained_parameters", e.trained},
+                {"steps", recipe.train.last_step()},
+                {"tokens_per_step", e.tokens_per_step},
+                {"tokens", e.tokens},
+                {"flops_per_token", e.flops_per_token},
+                {"flops", e.flops},
+                {"memory_bytes", e.memory_bytes},
+                {"seconds", e.seconds}});
+    return 0;
+  }
+  print(fmt::format(
+      "method      {}\nparameters  {} (the method's own: {}; trained: {})\nsteps       {} of {} tokens: {} "
+      "in all\n"
+      "compute     {:.3g} FLOPs a token, {:.3g} in all (dense)\nmemory      about {}\n"
+      "time        about {:.1f} h at the speed of this machine now\n",
+      recipe.method->name(), e.parameters, e.method_parameters, e.trained, recipe.train.last_step(),
+      e.tokens_per_step, e.tokens, e.flops_per_token, e.flops, bytes_text(e.memory_bytes), e.seconds / 3600));
+  return 0;
+}
+
+void refuse_old_run(const Options& o) {
+  if (o.resume) return;
+  if (const auto place = newest_checkpoint(o.out)) {
+    fail("{} already holds a run, at step {}: go on with --resume, or give another folder", printable(o.out),
+         place->step);
+  }
+}
+
+// The files of an adapter, from the last checkpoint to the folder that was asked for; the config comes last.
+void publish_adapter(const std::string& checkpoint, const std::string& out) {
+  for (const char* name : {"adapter_model.safetensors", "adapter_config.json"})
+    write_file_atomically(out + "/" + name, read_text_file(checkpoint + "/skip/" + name));
+}
+
+void report(const Options& o, const TrainResult& result) {
+  if (o.json) {
+    Json json{{"steps", result.steps},
+              {"loss", result.loss},
+              {"ce", result.ce},
+              {"tokens_per_s", result.tokens_per_s},
+              {"skip_ratio", result.skip_ratio},
+              {"net_flops", result.net_flops},
+              {"checkpoint", result.checkpoint},
+              {"stopped_early", result.stopped_early}};
+    if (result.validation_ce >= 0) json["validation_ce"] = result.validation_ce;
+    return print_json(json);
+  }
+  print(fmt::format("step {}: cross-entropy {:.4f}{}, {:.0f} tokens/s, skipped {:.1f} %, {}\n", result.steps,
+                    result.ce,
+                    result.validation_ce >= 0 ? fmt::format(", validation {:.4f}", result.validation_ce) : "",
+                    result.tokens_per_s, 100 * result.skip_ratio, printable(result.checkpoint)));
+}
+
+int run(Args& args, const Arguments& arguments, bool tune) {
+  Options o;
+  if (!parse(args, o, arguments, tune)) return 0;
+  Recipe recipe = read_recipe(o);
+  ContextOptions where;
+  where.device = o.device == "cuda" ? Device::kCuda : Device::kCpu;
+  where.threads = static_cast<int>(o.threads);
+  Context ctx(where);
+  if (o.dry_run) return dry_run(ctx, recipe, o);
+  if (tune && recipe.train.base.empty()) throw UsageError("tune: -m is missing: the model to tune");
+  refuse_old_run(o);
+  watch_termination();
+  Model model = make_model(ctx, recipe);
+  const TrainingData data = open_training_data(ctx, recipe.train, model);
+  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out);
+  if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
+  log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
+                       recipe.method->name(), trainer.parameters().size(), data.train->tokens(),
+                       trainer.steps(), recipe.train.last_step()));
+  const TrainResult result = trainer.run(interrupted());
+  if (tune && recipe.method->options().frozen_backbone && !result.checkpoint.empty())
+    publish_adapter(result.checkpoint, o.out);
+  report(o, result);
+  return result.interrupted ? kInterruptedExit : 0;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  Args args("train", "Trains a model from a recipe: a new one, or a pretrained one further.",
+            "fathom train --config configs/small/dense.json -o runs/dense\n"
+            "  fathom train --config configs/small/dense.json -o runs/dense --resume --steps 500");
+  return run(args, arguments, false);
+}
+
+int run_tune(const Arguments& arguments) {
+  Args args("tune", "Trains a method's routers or gates on a pretrained model, which stays as it is.",
+            "fathom tune -m builtin --method mind_skip --data text.txt -o routers");
+  return run(args, arguments, true);
+}
+
+}  // namespace fathom

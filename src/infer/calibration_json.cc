@@ -1,0 +1,74 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "infer/calibrate.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+float number(const Json& json, const char* key, const std::string& where) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_number())
+    fail("{}: a calibration point needs a number '{}'", where, key);
+  return json[key].get<float>();
+}
+
+CalibrationPoint point_from(const Json& json, int64_t units, const std::string& where) {
+  CalibrationPoint point;
+  point.budget = number(json, "budget", where);
+  point.achieved = number(json, "achieved", where);
+  if (!(point.budget > 0 && point.budget < 1))
+    fail("{}: a calibrated budget must be between 0 and 1, got {:g}", where, point.budget);
+  const Json thresholds = json.value("thresholds", Json());
+  if (!thresholds.is_array() || static_cast<int64_t>(thresholds.size()) != units)
+    fail("{}: a calibration point needs {} thresholds, got {}", where, units,
+         thresholds.is_array() ? std::to_string(thresholds.size()) : "none");
+  for (const Json& value : thresholds) {
+    if (!value.is_number() && !value.is_null()) fail("{}: a threshold must be a number or null", where);
+    point.thresholds.push_back(value.is_null() ? -INFINITY : value.get<float>());
+  }
+  return point;
+}
+
+}  // namespace
+
+std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t units,
+                                                const std::string& where) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) fail("{}: the calibration must be a JSON object", where);
+  std::vector<Calibration> tables;
+  for (const auto& [type, points] : json.items()) {
+    if (!points.is_array() || points.empty())
+      fail("{}: the calibration of '{}' must be a list", where, printable(type));
+    Calibration table;
+    table.weight_type = type;
+    for (const Json& point : points) {
+      table.points.push_back(point_from(point, units, where));
+      const size_t last = table.points.size() - 1;
+      if (last > 0 && table.points[last].budget >= table.points[last - 1].budget)
+        fail("{}: calibrated budgets must fall, got {:g} after {:g}", where, table.points[last].budget,
+             table.points[last - 1].budget);
+    }
+    tables.push_back(std::move(table));
+  }
+  return tables;
+}
+
+std::string calibrations_to_json(std::span<const Calibration> tables) {
+  Json json = Json::object();
+  for (const Calibration& table : tables) {
+    Json points = Json::array();
+    for (const CalibrationPoint& point : table.points) {
+      Json thresholds = Json::array();
+      for (const float value : point.thresholds)
+        thresholds.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
+      points.push_back({{"budget", point.budget}, {"achieved", point.achieved}, {"thresholds", thresholds}});
+    }
+    json[table.weight_type] = points;
+  }
+  return json.dump();
+}
+
+}  // namespace fathom

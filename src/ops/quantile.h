@@ -1,0 +1,21 @@
+// Thresholds from the scores themselves. Only the rows that are there count; a NaN counts as +infinity, so
+// that nobody is skipped on garbage. CPU only, no gradients.
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace fathom {
+
+// scores: f32 (rows); valid: f32 (rows), counted where > 0, undefined: all -> (1): the exact quantile q in
+// [0, 1], linear between neighbours (numpy's default). At least one score must count.
+Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid = {});
+
+// scores, weights ≥ 0: f32 (n) -> (1): the smallest of the scores v such that the weights of scores > v sum
+// to at most share · total.
+Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weights, float share);
+
+// scores: f32 (rows), sequence: i32 (rows) -> f32 (rows): 1 for the ⌈share · T⌉ highest of each sequence's T
+// rows (ties: the earlier row first), else 0.
+Tensor top_share_by_sequence(Context& ctx, const Tensor& scores, const Tensor& sequence, float share);
+
+}  // namespace fathom

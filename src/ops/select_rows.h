@@ -1,0 +1,20 @@
+// Which rows run, decided where the scores are.
+#pragma once
+
+#include "tensor/rows.h"
+
+namespace fathom {
+
+enum class Compare : uint8_t { kAbove, kAtLeast };  // score > threshold, score ≥ threshold
+
+// score: f32 (rows); threshold: f32 (1), or (rows): each row its own. Ids ascend, the count stays on the
+// device. A NaN score or threshold keeps its row: nobody skips on garbage.
+RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold);
+
+// The rows of [0, rows) that are not in the set.
+RowSet complement(Context& ctx, const RowSet& kept, int64_t rows);
+
+// f32 (rows): 1 for a row in the set, else 0.
+Tensor row_mask(Context& ctx, const RowSet& kept, int64_t rows);
+
+}  // namespace fathom

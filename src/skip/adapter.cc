@@ -1,0 +1,248 @@
+#include "skip/adapter.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/format.h"
+#include "base/mapped_file.h"
+#include "base/sha256.h"
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
+#include "io/safetensors.h"
+#include "model/load.h"
+#include "model/weights.h"
+#include "quant/half.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormatVersion = 1;
+constexpr const char *kConfigFile = "adapter_config.json", *kTensorFile = "adapter_model.safetensors";
+constexpr const char *kPeftType = "FATHOM_SKIP", *kPrefix = "base_model.model.";
+constexpr size_t kMostConfigBytes = size_t{16} << 20;
+constexpr int kMostDepth = 32;
+
+std::string shape_text(const ModelConfig& c) {
+  return fmt::format("width {}, layers {}, heads {}, kv_heads {}, head_dim {}, ffn_width {}, vocab {}",
+                     c.width, c.layers, c.heads, c.kv_heads, c.head_dim, c.ffn_width, c.vocab);
+}
+
+// The tokens by their bytes. Ids without a token of their own are left out: GGUF files fill them up with
+// names.
+std::string tokenizer_hash(const Tokenizer* tokenizer) {
+  if (!tokenizer) return "";
+  Sha256 hash;
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+    const std::string piece = tokenizer->piece(id, true);
+    if (piece.empty() || piece == fmt::format("[PAD{}]", id) || piece == fmt::format("[EMPTY_{}]", id))
+      continue;
+    hash.add(fmt::format("{} {}\n", id, piece.size()));
+    hash.add(piece);
+  }
+  return hash.hex();
+}
+
+// As they multiply, whether the file holds them less one or not.
+std::string norms_hash(Context& ctx, const Model& model) {
+  Sha256 hash;
+  std::vector<float> values;
+  std::vector<uint16_t> halves;
+  for (const WeightSpec& spec : weight_specs(model)) {
+    if (!spec.norm) continue;
+    values.resize(static_cast<size_t>(spec.tensor->numel()));
+    copy_to_host(ctx, *spec.tensor, values);
+    halves.clear();
+    for (const float value : values) halves.push_back(bf16_of_f32(value + model.config.norm_weight_offset));
+    hash.add(std::as_bytes(std::span(halves)));
+  }
+  return hash.hex();
+}
+
+Json parse_config(const std::string& path) {
+  const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMostDepth) fail("{}: nested more than {} deep", path, kMostDepth);
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(read_text_file(path, kMostConfigBytes), shallow);
+  } catch (const nlohmann::json::exception&) {
+    fail("{}: not a JSON file", path);
+  }
+  if (!json.is_object()) fail("{}: expected a JSON object", path);
+  return json;
+}
+
+std::string text_of(const Json& object, const char* key, const std::string& where) {
+  if (!object.contains(key)) fail("{}: '{}' is missing", where, key);
+  if (!object[key].is_string())
+    fail("{}: '{}' must be a string, got {}", where, key, printable(object[key].dump()));
+  return object[key].get<std::string>();
+}
+
+const Json& object_of(const Json& json, const char* key, const std::string& where) {
+  if (!json.contains(key) || !json[key].is_object()) fail("{}: '{}' must be an object", where, key);
+  return json[key];
+}
+
+// Is it an adapter of ours, of a version that we read?
+void check_kind(const Json& json, const std::string& where) {
+  const std::string type = text_of(json, "peft_type", where);
+  if (type == "LORA")
+    fail("{}: a LoRA adapter changes weights and skips nothing: merge it into its base model first", where);
+  if (type != kPeftType) fail("{}: peft_type must be \"{}\", got \"{}\"", where, kPeftType, printable(type));
+  if (!json.contains("format_version") || !json["format_version"].is_number_integer())
+    fail("{}: 'format_version' must be a whole number", where);
+  if (json["format_version"] != kFormatVersion)
+    fail("{}: format_version {} is not known, only {} is: a newer fathom wrote it", where,
+         printable(json["format_version"].dump()), kFormatVersion);
+}
+
+void read_controllers(const Json& json, MethodPolicy& policy, const std::string& where) {
+  const std::vector<float*> controllers = policy.controllers();
+  if (!json.contains("controllers") || !json["controllers"].is_array())
+    fail("{}: 'controllers' must be a list of numbers", where);
+  const Json& list = json["controllers"];
+  if (list.size() != controllers.size())
+    fail("{}: {} has {} controllers, got {}", where, policy.name(), controllers.size(), list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    const double value = list[i].is_number() ? list[i].get<double>() : NAN;
+    if (!std::isfinite(static_cast<float>(value)))
+      fail("{}: controller {} must be a finite number, got {}", where, i, printable(list[i].dump()));
+    *controllers[i] = static_cast<float>(value);
+  }
+}
+
+bool all_finite(const Tensor& tensor) {
+  const auto* values = tensor.data<float>();
+  return std::all_of(values, values + tensor.numel(), [](float value) { return std::isfinite(value); });
+}
+
+// Every parameter of the policy from the file, and nothing else in it.
+void read_tensors(Context& ctx, const std::string& path, MethodPolicy& policy, const Model& model) {
+  const auto file = SafetensorsFile::open(path);
+  std::set<std::string, std::less<>> known;
+  for (const MethodParameter& parameter : policy.parameters(model.config)) {
+    const std::string name = kPrefix + parameter.name;
+    known.insert(name);
+    const Tensor* stored = file->find(name);
+    if (!stored) fail("{}: the tensor {} is missing", path, name);
+    if (stored->dtype() != DType::kF32 || stored->shape() != parameter.shape)
+      fail("{}: {} must be f32 {}, got {} {}", path, name, to_string(parameter.shape),
+           name_of(stored->dtype()), to_string(stored->shape()));
+    if (!all_finite(*stored)) fail("{}: {} holds a number that is not finite", path, name);
+    std::copy_n(stored->data<float>(), stored->numel(), parameter.tensor->data<float>());
+    *parameter.tensor = parameter.tensor->to(ctx, model.device);
+  }
+  for (const NamedTensor& tensor : file->tensors()) {
+    if (!known.contains(tensor.name))
+      fail("{}: {} is no tensor of {}", path, printable(tensor.name), policy.name());
+  }
+  if (!file->unsupported().empty())
+    fail("{}: {} is no tensor of {}", path, printable(file->unsupported()[0].name), policy.name());
+}
+
+// f32 on the host, whatever training held it in.
+Tensor host_values(Context& ctx, const MethodParameter& parameter) {
+  Tensor values = Tensor::owned(Device::kCpu, DType::kF32, parameter.shape);
+  const Tensor here = parameter.tensor->to(ctx, Device::kCpu);
+  const Tensor full = here.dtype() == DType::kF32 ? here : convert_tensor(ctx, here, DType::kF32);
+  std::copy_n(full.data<float>(), full.numel(), values.data<float>());
+  if (!all_finite(values)) fail("{} holds a number that is not finite: not saved", parameter.name);
+  return values;
+}
+
+Json calibration_json(const std::string& text) {
+  Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) fail("a calibration must be a JSON object, got {}", printable(text));
+  return json;
+}
+
+Json controllers_json(MethodPolicy& policy) {
+  Json list = Json::array();
+  for (const float* controller : policy.controllers()) {
+    if (!std::isfinite(*controller)) fail("a controller of {} is not finite: not saved", policy.name());
+    list.push_back(double{*controller});
+  }
+  return list;
+}
+
+}  // namespace
+
+Fingerprint fingerprint(Context& ctx, const Model& model) {
+  return {shape_text(model.config), tokenizer_hash(model.tokenizer.get()), norms_hash(ctx, model)};
+}
+
+std::string fingerprint_difference(const Fingerprint& adapter, const Fingerprint& model) {
+  if (adapter.shape != model.shape)
+    return fmt::format("it was made for a model of {}, this one has {}", printable(adapter.shape),
+                       model.shape);
+  if (!adapter.tokenizer.empty() && !model.tokenizer.empty() && adapter.tokenizer != model.tokenizer)
+    return "it was made for a model with another tokenizer";
+  if (adapter.norms != model.norms) return "it was made for a model with other RMSNorm weights";
+  return "";
+}
+
+void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy, const Model& model,
+                  const AdapterExtra& extra) {
+  AtomicFolder out(folder);
+  std::vector<NamedTensor> tensors;
+  for (const MethodParameter& parameter : policy.parameters(model.config))
+    tensors.push_back({kPrefix + parameter.name, host_values(ctx, parameter)});
+  write_safetensors(out.file(kTensorFile), tensors);
+  const Fingerprint print = fingerprint(ctx, model);
+  const Json json{
+      {"peft_type", kPeftType},
+      {"format_version", kFormatVersion},
+      {"base_model_name_or_path", extra.base_model.empty() ? model.path : extra.base_model},
+      {"target_modules", {"self_attn", "mlp"}},
+      {"method", Json::parse(policy.to_json())},
+      {"controllers", controllers_json(policy)},
+      {"fingerprint", {{"shape", print.shape}, {"tokenizer", print.tokenizer}, {"norms", print.norms}}},
+      {"calibration", calibration_json(extra.calibration)}};
+  write_file_atomically(out.file(kConfigFile),
+                        json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  out.commit();
+}
+
+void save_calibration(const std::string& folder, const std::string& calibration) {
+  const std::string path = folder + "/" + kConfigFile;
+  Json json = parse_config(path);
+  check_kind(json, path);
+  json["calibration"] = calibration_json(calibration);
+  write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model, bool force) {
+  const std::string where = folder + "/" + kConfigFile, tensors = folder + "/" + kTensorFile;
+  if (!fs::is_regular_file(where)) fail("{} is no adapter: it has no {}", printable(folder), kConfigFile);
+  const Json json = parse_config(where);
+  check_kind(json, where);
+  if (!fs::exists(tensors) && fs::exists(folder + "/adapter_model.bin"))
+    fail("{}: adapter_model.bin is a pickle, which may hold code: save it as {}", printable(folder),
+         kTensorFile);
+  const Json& print = object_of(json, "fingerprint", where);
+  const std::string difference = fingerprint_difference(
+      {text_of(print, "shape", where), text_of(print, "tokenizer", where), text_of(print, "norms", where)},
+      fingerprint(ctx, model));
+  if (!difference.empty() && !force)
+    fail("{}: the adapter does not fit this model: {} (--force-adapter loads it all the same)",
+         printable(folder), difference);
+  Adapter adapter;
+  adapter.policy = MethodPolicy::from_json(object_of(json, "method", where).dump(), where);
+  adapter.policy->check(model.config);
+  read_tensors(ctx, tensors, *adapter.policy, model);
+  read_controllers(json, *adapter.policy, where);
+  adapter.extra.base_model = text_of(json, "base_model_name_or_path", where);
+  if (json.contains("calibration")) adapter.extra.calibration = object_of(json, "calibration", where).dump();
+  return adapter;
+}
+
+}  // namespace fathom

@@ -1,0 +1,27 @@
+// A dense pass over fresh sequences, a unit at a time: for what is measured between units.
+#pragma once
+
+#include "model/batch.h"
+#include "model/model.h"
+
+namespace fathom {
+
+class DenseWalk {
+ public:
+  DenseWalk(Context& ctx, const Model& model, const Batch& batch) : ctx_(ctx), model_(model), batch_(batch) {}
+
+  int64_t units() const { return 2 * model_.config.layers; }
+  Tensor start() const;  // the input of unit 0. f32 (rows, width)
+  // h, the input of `unit` (2 · layer + (0: attention, 1: FFN)), becomes its output: in place.
+  void run(int64_t unit, Tensor& h) const;
+  // From the input of `unit` to the logits of the rows that want them. h stays as it is.
+  Tensor finish(int64_t unit, const Tensor& h) const;
+  Tensor copy(const Tensor& h) const;
+
+ private:
+  Context& ctx_;
+  const Model& model_;
+  const Batch& batch_;
+};
+
+}  // namespace fathom

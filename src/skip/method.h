@@ -1,0 +1,188 @@
+// A method answers five questions about every unit, and that is all it is: how a row is rated (score), who
+// runs (decide), how the output re-enters the residual (blend), what others see of a skipped row (skipped
+// K/V), and what training pushes towards (objective). One method can answer all five, or another one some of
+// them: a hybrid is a config (skip/method_policy.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "model/policy.h"
+#include "ops/select_rows.h"
+
+namespace fathom {
+
+// Which units a method decides on.
+enum class Units : uint8_t {
+  kAttention,
+  kFfn,
+  kBoth,   // each for itself
+  kBlock,  // attention decides, the FFN of the block follows
+};
+std::span<const std::string_view> enum_names(Units);  // "attention", "mlp", "both", "block"
+
+// A tensor that a method owns, besides the model's.
+struct MethodParameter {
+  std::string name;  // "layers.3.attention.gate.weight"
+  Tensor* tensor;    // f32
+  Shape shape;
+  float mean = 0, std = 0;  // at the start: N(mean, std), a constant where std is 0
+  bool decay = true;        // weight decay applies
+};
+
+// What a method remembers, per pass and per sequence.
+class MethodState {
+ public:
+  virtual ~MethodState() = default;
+  virtual void reset(Context&, int32_t /*sequence*/) {}
+  // As PolicyState::truncate.
+  virtual int64_t truncate(Context& ctx, int32_t sequence, int64_t position) {
+    if (position == 0) reset(ctx, sequence);
+    return position;
+  }
+};
+
+// What happened at a unit, for objectives, replay and pictures.
+struct UnitRecord {
+  int64_t unit = 0;  // 2 · layer + (0: attention, 1: FFN)
+  Decision decision;
+};
+
+class Method;
+
+class SkipState final : public PolicyState {
+ public:
+  int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
+  // The state that `method` made for itself.
+  template <class State>
+  State& of(const Method& method) {
+    return static_cast<State&>(*methods.at(&method));
+  }
+
+  // Set by the trainer.
+  bool training = false;
+  uint64_t seed = 0;
+  int64_t step = 0;
+  float share = 1;  // how much training asks to keep at this step: the papers' b, P, capacity, our β
+
+  // Set by whoever runs the pass.
+  bool masked = false;                          // the oracle: compute every row, drop what is skipped
+  bool recording = false;                       // fill `units` (training always does)
+  const std::vector<RowSet>* replay = nullptr;  // (2L): these rows run; nothing is decided again
+  bool batch_quantile = false;                  // GateSkip's rule as printed: for reproduction only
+  Tensor thresholds;  // f32 (2L): at a calibrated budget; undefined: the method's own rule
+  // Calibration (infer/calibrate.h): each unit takes as its threshold the quantile that keeps find_share of
+  // its rows in this pass, and leaves it in find; or the pass runs at its thresholds and leaves every score
+  // in collect.
+  std::vector<float>* find = nullptr;                  // (2L)
+  std::vector<std::vector<float>>* collect = nullptr;  // (2L), of each row
+  float find_share = 1;
+  std::vector<UnitRecord> units;  // of this pass
+  Decision block;                 // attention's, while its block lasts
+  std::map<const Method*, std::unique_ptr<MethodState>> methods;
+};
+
+// What a method is asked with.
+struct UnitCall {
+  Context& ctx;
+  const UnitInput& input;
+  SkipState& state;
+  int64_t rows() const { return input.h.dim(0); }
+};
+
+// What a loss is made of. weights: f32 (logit rows), summing to 1 over the step.
+struct LossInput {
+  const Model& model;
+  const Batch& batch;
+  Tensor logits;   // f32 (logit rows, vocab)
+  Tensor teacher;  // the same at full depth; undefined unless distilling
+  Tensor targets;  // i32 (logit rows)
+  Tensor weights;
+  SkipState& state;
+  float part = 1;  // of the step, where several micro-batches make one: penalties are scaled by it
+};
+
+// What a method is prepared from before its training: some batches of text, each a whole pass.
+struct PrepareInput {
+  const Model& model;
+  std::span<const Batch> batches;
+  SkippedKv skipped_kv;
+  bool harm_order;  // start from the harm order (skip/harm_order.h) rather than as the paper does
+  const std::vector<int32_t>& protect;
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+  virtual std::vector<Field> fields() { return {}; }
+  // Can it serve this model? A UserError that says why not.
+  virtual void check(const ModelConfig&) const {}
+  virtual std::vector<MethodParameter> parameters(const ModelConfig&) { return {}; }
+  virtual std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t /*sequences*/) const {
+    return std::make_unique<MethodState>();
+  }
+  virtual bool freezes_backbone() const { return false; }  // as the paper trains it: routers only
+  virtual void prepare(Context&, const PrepareInput&) {}
+  // Numbers that training moves and that are not parameters: controllers, prices. Saved with the rest.
+  virtual std::vector<float*> controllers() { return {}; }
+
+  virtual Units units() const { return Units::kBoth; }
+  virtual void begin(Context&, const Model&, const Batch&, SkipState&) const {}
+
+  // How a budget turns into thresholds: 0, each unit has its own, the quantile that keeps the same share of
+  // rows everywhere; else one number for the network, times this weight of the unit.
+  virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
+
+  // Score: fills decision.score, .gate, .key_bias and .input_gate, as far as the method has them. Where
+  // units() is kBlock it is asked at the FFN again, with attention's decision in place.
+  virtual void score(UnitCall&, Decision&) const {}
+  // Decide: asked only where rows may skip. By default everybody runs.
+  virtual RowSet decide(UnitCall& call, const Decision&) const { return RowSet::all(call.rows()); }
+  // Does training need the skipped rows' output (straight-through on the mask)?
+  virtual bool straight_through() const { return false; }
+  // Blend: the branch of the computed rows, scaled. By default decision.gate multiplies where there is one.
+  virtual Tensor blend(UnitCall& call, const Decision& decision, const Tensor& branch) const;
+  // Replaces the sum with the residual altogether; false: h + blend(branch).
+  virtual bool joins(UnitCall&, const Decision&, const Tensor& /*branch*/, Tensor& /*h*/) const {
+    return false;
+  }
+  virtual void after_block(UnitCall&, const Decision& /*attention's*/, Tensor& /*h*/) const {}
+  virtual void end(Context&, const Model&, const Batch&, const Tensor& /*h*/, SkipState&) const {}
+
+  virtual SkippedKv skipped_kv(bool /*training*/) const { return SkippedKv::kProject; }
+  virtual bool has_key_bias() const { return false; }
+  // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
+  virtual bool needs_whole_prompt() const { return false; }
+
+  // Objective: what is added to the task's loss, f32 (1), undefined: nothing. And where the task's loss is
+  // not the cross-entropy of the last layer: that loss.
+  virtual Tensor penalty(Context&, const LossInput&) const { return {}; }
+  virtual Tensor task_loss(Context&, const LossInput&) const { return {}; }
+  // After the optimiser's step, from what the pass recorded.
+  virtual void after_step(Context&, SkipState&) {}
+};
+
+// The rows that a unit computes: all of them when masked.
+inline RowSet computed_rows(const UnitCall& call, const Decision& decision) {
+  return decision.masked ? RowSet::all(call.rows()) : decision.kept;
+}
+
+// score > the calibrated threshold of this unit, where there is one; none: the method's own rule decides.
+std::optional<RowSet> at_budget(UnitCall& call, const Tensor& score);
+template <class Rule>
+RowSet at_budget_or(UnitCall& call, const Decision& decision, Rule rule) {
+  const std::optional<RowSet> rows = at_budget(call, decision.score);
+  return rows ? *rows : rule();
+}
+
+// One scalar router: sigmoid or not of w·x + b. x: (rows, width), weight: (1, width) -> (rows)
+Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// f32 (1), on the context's device.
+Tensor scalar(Context& ctx, float value);
+
+}  // namespace fathom

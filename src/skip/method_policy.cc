@@ -1,0 +1,298 @@
+#include "skip/method_policy.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/rng.h"
+#include "ops/cross_entropy.h"
+#include "ops/mask_rows.h"
+#include "ops/reduce.h"
+#include "ops/rows.h"
+#include "skip/methods.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr uint32_t kShareStream = 0x5ba7e, kInitStream = 0x1417;
+
+SkipState& own(PolicyState& state) {
+  return static_cast<SkipState&>(state);
+}
+
+std::string name_in(const Json& json, const char* key, const std::string& where) {
+  if (!json.contains(key)) return "";
+  if (!json[key].is_string())
+    fail("{}: '{}' must be the name of a method, got {}", where, key, printable(json[key].dump()));
+  return json[key].get<std::string>();
+}
+
+}  // namespace
+
+std::span<const std::string_view> enum_names(KvRule) {
+  static constexpr std::array<std::string_view, 4> kNames{"method", "project", "copy", "hide"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(Objective) {
+  static constexpr std::array<std::string_view, 2> kNames{"ce", "distill"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(ShareRule) {
+  static constexpr std::array<std::string_view, 3> kNames{"fixed", "falling", "sampled"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(StartRule) {
+  static constexpr std::array<std::string_view, 2> kNames{"paper", "harm_order"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(SkippedBranch) {
+  static constexpr std::array<std::string_view, 2> kNames{"compute", "drop"};
+  return kNames;
+}
+
+std::unique_ptr<MethodPolicy> MethodPolicy::from_json(const std::string& json_text,
+                                                      const std::string& where) {
+  Json json = Json::parse(json_text, nullptr, false, true);
+  if (!json.is_object()) fail("{}: expected a JSON object that describes a method", where);
+  std::unique_ptr<MethodPolicy> policy(new MethodPolicy);
+  policy->name_ = name_in(json, "name", where);
+  if (policy->name_.empty()) fail("{}: 'name' must name a method", where);
+  json.erase("name");
+  policy->parts_.push_back({policy->name_, make_method(policy->name_)});
+  for (const char* question : {"score", "decide", "blend", "objective_of"}) {
+    const std::string other = name_in(json, question, where);
+    const auto known = [&](const Part& part) { return part.name == other; };
+    if (!other.empty() && std::none_of(policy->parts_.begin(), policy->parts_.end(), known))
+      policy->parts_.push_back({other, make_method(other)});
+  }
+  policy->options_.frozen_backbone = policy->parts_[0].method->freezes_backbone();
+  fields_from_json(policy->fields(), json.dump(), where);
+  const SkipOptions& options = policy->options_;
+  policy->score_ = &policy->part(options.score);
+  policy->decide_ = &policy->part(options.decide);
+  policy->blend_ = &policy->part(options.blend);
+  policy->objective_ = &policy->part(options.objective_of);
+  for (const float share : {options.share_start, options.share_end}) {
+    if (!(share >= 0 && share <= 1)) fail("{}: a kept share must be between 0 and 1, got {}", where, share);
+  }
+  return policy;
+}
+
+std::string MethodPolicy::to_json() const {
+  Json json{{"name", name_}};
+  auto& self = const_cast<MethodPolicy&>(*this);  // fields point into the config, which is only read here
+  json.update(Json::parse(fields_to_json(self.fields())));
+  return json.dump(2);
+}
+
+std::vector<Field> MethodPolicy::fields() {
+  std::vector<Field> all = fields_of(options_);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    for (Field field : parts_[i].method->fields()) {
+      if (i > 0) field.name = parts_[i].name + "." + field.name;
+      all.push_back(std::move(field));
+    }
+  }
+  return all;
+}
+
+Method& MethodPolicy::part(const std::string& wanted) const {
+  for (const Part& candidate : parts_) {
+    if (candidate.name == wanted) return *candidate.method;
+  }
+  return *parts_[0].method;
+}
+
+void MethodPolicy::check(const ModelConfig& config) const {
+  for (const Part& each : parts_) each.method->check(config);
+  for (const int32_t layer : options_.protect) {
+    if (layer < 0 || layer >= config.layers)
+      fail("{}: protect must name layers from 0 to {}, got {}", name_, config.layers - 1, layer);
+  }
+  for (const bool training : {false, true}) {
+    if (skipped_kv(training, 1) != SkippedKv::kCopyFromBelow) continue;
+    for (int64_t layer = 1; layer < config.layers; ++layer) {
+      const auto at = static_cast<size_t>(layer);
+      if (config.windows[at] != config.windows[at - 1])
+        fail(
+            "{}: keys and values cannot be copied from layer {} to {}: they have different windows and RoPE "
+            "bases",
+            name_, layer - 1, layer);
+    }
+  }
+}
+
+std::vector<MethodParameter> MethodPolicy::describe(const ModelConfig& config) const {
+  std::vector<MethodParameter> all;
+  for (const Part& each : parts_) {
+    for (MethodParameter& parameter : each.method->parameters(config)) {
+      parameter.name = each.name + "." + parameter.name;
+      all.push_back(std::move(parameter));
+    }
+  }
+  return all;
+}
+
+std::vector<MethodParameter> MethodPolicy::parameters(const ModelConfig& config) {
+  std::vector<MethodParameter> all = describe(config);
+  for (const MethodParameter& parameter : all) {
+    if (!parameter.tensor->defined())
+      *parameter.tensor = Tensor::owned(Device::kCpu, DType::kF32, parameter.shape);
+  }
+  return all;
+}
+
+void MethodPolicy::initialise(const ModelConfig& config, uint64_t seed) {
+  uint32_t index = 0;
+  for (const MethodParameter& parameter : parameters(config)) {
+    Rng rng(seed, {kInitStream, index++, 0});
+    float* values = parameter.tensor->data<float>();
+    for (int64_t i = 0; i < parameter.shape.numel(); ++i)
+      values[i] = parameter.mean + (parameter.std > 0 ? parameter.std * rng.normal() : 0.0f);
+  }
+}
+
+std::vector<float*> MethodPolicy::controllers() {
+  std::vector<float*> all;
+  for (const Part& each : parts_) {
+    const std::vector<float*> own_ones = each.method->controllers();
+    all.insert(all.end(), own_ones.begin(), own_ones.end());
+  }
+  return all;
+}
+
+void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches) {
+  const PrepareInput input{model, batches, skipped_kv(false, 1), options_.init == StartRule::kHarmOrder,
+                           options_.protect};
+  for (const Part& each : parts_) each.method->prepare(ctx, input);
+}
+
+float MethodPolicy::share_at(int64_t step, int64_t steps, uint64_t seed) const {
+  switch (options_.share) {
+    case ShareRule::kFalling: {
+      const float done =
+          steps > 1 ? std::min(1.0f, static_cast<float>(step) / static_cast<float>(steps - 1)) : 1.0f;
+      return options_.share_start + (options_.share_end - options_.share_start) * done;
+    }
+    case ShareRule::kSampled: {
+      if (options_.share_grid.empty()) return options_.share_end;
+      Rng rng(seed, {kShareStream, static_cast<uint32_t>(step), 0});
+      return options_.share_grid[rng.below(static_cast<uint32_t>(options_.share_grid.size()))];
+    }
+    case ShareRule::kFixed:
+      break;
+  }
+  return options_.share_end;
+}
+
+Tensor MethodPolicy::loss(Context& ctx, const LossInput& input) const {
+  Tensor task = options_.objective == Objective::kDistill && input.teacher
+                    ? kl_divergence(ctx, input.teacher, input.logits, input.weights)
+                    : objective_->task_loss(ctx, input);
+  if (!task) task = cross_entropy(ctx, input.logits, input.targets, input.weights);
+  const Tensor penalty = objective_->penalty(ctx, input);
+  if (!penalty) return task;
+  return weighted_sum(ctx, std::array{task, penalty}, std::array{1.0f, input.part});
+}
+
+void MethodPolicy::after_step(Context& ctx, SkipState& state) {
+  for (const Part& each : parts_) each.method->after_step(ctx, state);
+}
+
+float MethodPolicy::threshold_weight(const ModelConfig& config, int64_t unit) const {
+  return decide_->threshold_weight(config, unit, skipped_kv(false, unit / 2));
+}
+
+std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelConfig& config,
+                                                      int64_t sequences) const {
+  auto state = std::make_unique<SkipState>();
+  for (const Part& each : parts_)
+    state->methods[each.method.get()] = each.method->make_state(ctx, config, sequences);
+  return state;
+}
+
+bool MethodPolicy::has_key_bias() const {
+  return score_->has_key_bias();
+}
+
+void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
+  SkipState& mine = own(state);
+  mine.units.clear();
+  for (const Part& each : parts_) each.method->begin(ctx, model, batch, mine);
+}
+
+bool MethodPolicy::may_skip(const UnitInput& input, Units units) const {
+  const auto layer = static_cast<int32_t>(input.layer);
+  if (std::find(options_.protect.begin(), options_.protect.end(), layer) != options_.protect.end())
+    return false;
+  if (units == Units::kAttention) return input.unit == Unit::kAttention;
+  return units != Units::kFfn || input.unit == Unit::kFfn;
+}
+
+SkippedKv MethodPolicy::skipped_kv(bool training, int64_t layer) const {
+  const KvRule rule = training ? options_.train_skipped_kv : options_.skipped_kv;
+  const SkippedKv answer = rule == KvRule::kProject ? SkippedKv::kProject
+                           : rule == KvRule::kCopy  ? SkippedKv::kCopyFromBelow
+                           : rule == KvRule::kHide  ? SkippedKv::kHide
+                                                    : decide_->skipped_kv(training);
+  // There is no layer below the first.
+  return answer == SkippedKv::kCopyFromBelow && layer == 0 ? SkippedKv::kProject : answer;
+}
+
+Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
+  SkipState& mine = own(state);
+  UnitCall call{ctx, input, mine};
+  const Units units = decide_->units();
+  const bool follows = units == Units::kBlock && input.unit == Unit::kFfn;
+  Decision decision;
+  if (follows) decision = mine.block;
+  decision.skipped_kv = skipped_kv(mine.training, input.layer);
+  score_->score(call, decision);
+  if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
+  if (!follows) {
+    if (mine.replay) {
+      decision.kept = (*mine.replay)[static_cast<size_t>(input.index())];
+    } else {
+      decision.kept = may_skip(input, units) ? decide_->decide(call, decision) : RowSet::all(call.rows());
+    }
+  }
+  const bool needs_skipped =
+      mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
+  decision.masked = (mine.masked || needs_skipped) && !decision.kept.is_all();
+  if (input.unit == Unit::kAttention) mine.block = decision;
+  if (mine.training || mine.recording) mine.units.push_back({input.index(), decision});
+  return decision;
+}
+
+void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
+                        Tensor& h, PolicyState& state) const {
+  if (!branch) return;
+  UnitCall call{ctx, input, own(state)};
+  if (blend_->joins(call, decision, branch, h)) return;
+  Tensor blended = blend_->blend(call, decision, branch);
+  const bool learns = decide_->straight_through() && own(state).training && decision.score;
+  if (decision.masked) {
+    blended = mask_rows(ctx, blended, decision.kept, learns ? decision.score : Tensor());
+    add_rows_to(ctx, h, RowSet::all(h.dim(0)), blended);
+    return;
+  }
+  if (learns) {  // all rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1
+    const Tensor score = gather_gate(ctx, decision.score, decision.kept);
+    blended = scale_through(ctx, blended, score);
+  }
+  add_rows_to(ctx, h, decision.kept, blended);
+}
+
+void MethodPolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const {
+  UnitCall call{ctx, input, own(state)};
+  blend_->after_block(call, call.state.block, h);
+}
+
+void MethodPolicy::end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
+                       PolicyState& state) const {
+  for (const Part& each : parts_) each.method->end(ctx, model, batch, h, own(state));
+}
+
+}  // namespace fathom

@@ -1,0 +1,331 @@
+// MindSkip with Router-Tuning: a frozen backbone, and a router R = σ(W·x̄) per routed layer that runs or skips
+// it where R ≥ τ; x̄ is the mean of a sequence's rows, or the row itself. Straight-through: ∂M/∂R = 1.
+//
+// W·x̄ is taken as the mean of W·x over the rows, so that what a sequence has to remember is a number per row.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/format.h"
+#include "model/transformer.h"
+#include "ops/assign.h"
+#include "ops/by_position.h"
+#include "ops/by_sequence.h"
+#include "ops/pointwise.h"
+#include "ops/reduce.h"
+#include "ops/rows.h"
+#include "ops/select_rows.h"
+#include "skip/harm_order.h"
+#include "skip/methods.h"
+#include "tensor/memory.h"
+#include "tensor/tape.h"
+
+namespace fathom {
+namespace {
+
+enum class Routed : uint8_t { kAttention, kMlp, kBlock };
+enum class Level : uint8_t { kSequence, kToken };
+enum class Loss : uint8_t { kL0, kTarget };
+enum class RouterInput : uint8_t { kOwn, kAttentionNorm };
+std::span<const std::string_view> enum_names(Routed) {
+  static constexpr std::array<std::string_view, 3> kNames{"attention", "mlp", "block"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(Level) {
+  static constexpr std::array<std::string_view, 2> kNames{"sequence", "token"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(Loss) {
+  static constexpr std::array<std::string_view, 2> kNames{"l0", "target"};
+  return kNames;
+}
+std::span<const std::string_view> enum_names(RouterInput) {
+  static constexpr std::array<std::string_view, 2> kNames{"own", "attention_norm"};
+  return kNames;
+}
+
+struct MindSkipConfig {
+  Routed unit = Routed::kAttention;
+  Level level = Level::kSequence;
+  Loss loss = Loss::kL0;
+  float loss_weight = 0.01f;
+  std::string pool = "prefix:64";
+  std::vector<int32_t> layers;
+  RouterInput router_input = RouterInput::kOwn;
+  float threshold = 0.5f;
+  bool bias = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("unit", unit, "what a router stands in front of");
+    v("level", level, "a decision for the whole sequence, or for each row");
+    v("loss", loss, "l0: mean of the mask; target: what it exceeds the kept share by");
+    v("loss_weight", loss_weight, "λ, of each routed layer's loss");
+    v("pool", pool,
+      "rows that decide for the sequence: prefix:N, the first N, which run everything; prompt: those of the "
+      "first pass; full: those of each pass. The last two look ahead and need an unsplit prompt");
+    v("layers", layers, "the routed layers; none named: L/2 − 1 … L − 2");
+    v("router_input", router_input,
+      "the unit's own normalised input, or the attention norm's output (the released code's mlp router)");
+    v("threshold", threshold, "τ: runs where R ≥ τ");
+    v("bias", bias, "the routers have a bias; init harm_order needs it");
+  }
+};
+
+struct Router {
+  Tensor weight, bias;  // (1, width), (1) or undefined
+};
+
+enum class Pool : uint8_t { kPrefix, kPrompt, kFull };
+struct PoolRule {
+  Pool pool = Pool::kFull;
+  int64_t rows = 0;  // of a prefix
+};
+
+PoolRule parse_pool(const std::string& text) {
+  if (text == "prompt") return {Pool::kPrompt, 0};
+  if (text == "full") return {Pool::kFull, 0};
+  constexpr std::string_view kPrefix = "prefix:";
+  int64_t rows = 0;
+  if (text.starts_with(kPrefix)) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, rows);
+    if (error == std::errc() && stop == end && rows > 0 && rows <= 1 << 20) return {Pool::kPrefix, rows};
+  }
+  fail("mind_skip: pool must be prefix:N with N from 1 to 1048576, prompt or full, got '{}'",
+       printable(text));
+}
+
+struct MindSkipState final : MethodState {
+  // Of each routed layer, f32 (sequences, N): W·x of the first N rows; f32 (sequences): the prompt's mean.
+  // A sequence that begins anew, or goes back, writes over what was there before anybody reads it.
+  std::vector<Tensor> memory;
+  bool whole_prompt = false;
+  // Who looked at a whole prompt cannot forget its end.
+  int64_t truncate(Context&, int32_t, int64_t position) override { return whole_prompt ? 0 : position; }
+  // Of this pass:
+  Tensor early;  // f32 (rows): 1 for the first N rows of a sequence; undefined: the pool is not a prefix
+  RowSet early_rows = RowSet::none(0);
+  Tensor fresh;   // f32 (sequences): 1 where the sequence's first row is in the pass (pool prompt)
+  Tensor passed;  // the mlp's score, when it is made at attention; lives as long as its block
+};
+
+class MindSkip final : public Method {
+ public:
+  std::vector<Field> fields() override { return fields_of(config_); }
+  void check(const ModelConfig& config) const override { routed_layers(config); }
+  std::vector<MethodParameter> parameters(const ModelConfig& config) override;
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
+    auto state = std::make_unique<MindSkipState>();  // begin() makes room for the sequences that come
+    state->whole_prompt = needs_whole_prompt();
+    return state;
+  }
+  bool freezes_backbone() const override { return true; }
+  void prepare(Context& ctx, const PrepareInput& input) override;
+
+  Units units() const override {
+    constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBlock};
+    return kUnits[static_cast<size_t>(config_.unit)];
+  }
+  void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
+  void score(UnitCall& call, Decision& decision) const override;
+  RowSet decide(UnitCall& call, const Decision& decision) const override;
+  bool straight_through() const override { return true; }
+  bool needs_whole_prompt() const override {
+    return config_.level == Level::kSequence && parse_pool(config_.pool).pool != Pool::kPrefix;
+  }
+  // A sequence that skips is skipped by all its later rows: nobody would look. In training the skipped
+  // branch is computed for its gradient, as it would have been: over all its keys.
+  SkippedKv skipped_kv(bool training) const override {
+    return config_.level == Level::kSequence && !training ? SkippedKv::kHide : SkippedKv::kProject;
+  }
+  Tensor penalty(Context& ctx, const LossInput& input) const override;
+
+ private:
+  std::vector<int32_t> routed_layers(const ModelConfig& config) const;
+  Tensor rate(UnitCall& call, size_t router, const RowSet& rows) const;
+  Tensor mean_rate(UnitCall& call, size_t router) const;
+  Tensor held_rate(UnitCall& call, size_t router) const;
+  Tensor score_of(UnitCall& call, size_t router) const;
+
+  MindSkipConfig config_;
+  PoolRule pool_;
+  std::vector<Router> routers_;
+  std::vector<int32_t> router_of_;  // (layers): which router, or -1
+};
+
+std::vector<int32_t> MindSkip::routed_layers(const ModelConfig& config) const {
+  parse_pool(config_.pool);
+  std::vector<int32_t> layers = config_.layers;
+  if (layers.empty()) {
+    for (int64_t i = std::max<int64_t>(0, config.layers / 2 - 1); i < std::max<int64_t>(1, config.layers - 1);
+         ++i)
+      layers.push_back(static_cast<int32_t>(i));
+  }
+  std::vector<bool> seen(static_cast<size_t>(config.layers));
+  for (const int32_t layer : layers) {
+    if (layer < 0 || layer >= config.layers)
+      fail("mind_skip: layers must be from 0 to {}, got {}", config.layers - 1, layer);
+    if (seen[static_cast<size_t>(layer)]) fail("mind_skip: layer {} is named twice", layer);
+    seen[static_cast<size_t>(layer)] = true;
+  }
+  return layers;
+}
+
+std::vector<MethodParameter> MindSkip::parameters(const ModelConfig& config) {
+  pool_ = parse_pool(config_.pool);
+  const std::vector<int32_t> layers = routed_layers(config);
+  routers_.resize(layers.size());
+  router_of_.assign(static_cast<size_t>(config.layers), -1);
+  std::vector<MethodParameter> all;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    router_of_[static_cast<size_t>(layers[i])] = static_cast<int32_t>(i);
+    const std::string prefix = fmt::format("layers.{}.router.", layers[i]);
+    all.push_back({prefix + "weight", &routers_[i].weight, {1, config.width}});
+    if (config_.bias) all.push_back({prefix + "bias", &routers_[i].bias, {1}, 0, 0, false});
+  }
+  return all;
+}
+
+// Every layer runs at first, the least harmful ones nearest to their threshold.
+void MindSkip::prepare(Context& ctx, const PrepareInput& input) {
+  if (!input.harm_order) return;
+  if (!config_.bias) fail("mind_skip: init harm_order sets the routers' biases: say bias true as well");
+  std::vector<int32_t> routed;  // routers, least harmful first
+  for (const int64_t unit : harm_order(ctx, input)) {
+    const int32_t router = router_of_[static_cast<size_t>(unit / 2)];
+    const bool ours = config_.unit == Routed::kMlp ? unit % 2 == 1 : unit % 2 == 0;
+    if (router >= 0 && ours) routed.push_back(router);
+  }
+  for (size_t rank = 0; rank < routed.size(); ++rank)
+    routers_[static_cast<size_t>(routed[rank])].bias.data<float>()[0] =
+        static_cast<float>(rank) / static_cast<float>(std::max<size_t>(1, routed.size() - 1));
+}
+
+void MindSkip::begin(Context& ctx, const Model&, const Batch& batch, SkipState& state) const {
+  auto& mine = state.of<MindSkipState>(*this);
+  mine.early = mine.fresh = mine.passed = {};
+  if (config_.level == Level::kToken) return;
+  if (pool_.pool == Pool::kPrefix) {
+    mine.early = before_position(ctx, batch.positions, pool_.rows);
+    mine.early_rows = select_rows(ctx, mine.early, Compare::kAbove, scalar(ctx, 0));
+  } else if (pool_.pool == Pool::kPrompt && !state.training) {
+    const Tensor first = before_position(ctx, batch.positions, 1);
+    const Tensor share =
+        mean_by_sequence(ctx, first.reshape({first.dim(0), 1}), batch.sequence, {}, batch.sequences);
+    mine.fresh =
+        row_mask(ctx, select_rows(ctx, share.reshape({batch.sequences}), Compare::kAbove, scalar(ctx, 0)),
+                 batch.sequences);
+  }
+  if (state.training || pool_.pool == Pool::kFull) return;
+  mine.memory.resize(routers_.size());
+  for (Tensor& memory : mine.memory) {
+    if (memory && memory.dim(0) >= batch.sequences) continue;
+    const Tensor old = memory;
+    memory = Tensor::owned(
+        ctx.device(), DType::kF32,
+        pool_.pool == Pool::kPrefix ? Shape{batch.sequences, pool_.rows} : Shape{batch.sequences});
+    if (old)
+      copy_bytes(ctx, memory.raw(), ctx.device(), old.raw(), ctx.device(), static_cast<size_t>(old.nbytes()));
+  }
+}
+
+// W·x of the given rows of the unit's input -> (capacity)
+Tensor MindSkip::rate(UnitCall& call, size_t router, const RowSet& rows) const {
+  const UnitInput& input = call.input;
+  const Tensor x =
+      unit_input(call.ctx, input.model, input.layer, input.unit, gather_rows(call.ctx, input.h, rows));
+  return scalar_head(call.ctx, x, routers_[router].weight, routers_[router].bias);
+}
+
+// The mean over each sequence's rows of this pass, of the early ones where there are such. -> (sequences)
+Tensor MindSkip::mean_rate(UnitCall& call, size_t router) const {
+  const Batch& batch = call.input.batch;
+  const Tensor z = rate(call, router, RowSet::all(call.rows()));
+  const Tensor& early = call.state.of<MindSkipState>(*this).early;
+  return mean_by_sequence(call.ctx, z.reshape({z.dim(0), 1}), batch.sequence, early, batch.sequences)
+      .reshape({batch.sequences});
+}
+
+// The same at inference, where passes may hold any piece of a sequence: from what its first rows, or its
+// first pass, left behind. One fixed order, so any pieces give the same bits. -> (sequences)
+Tensor MindSkip::held_rate(UnitCall& call, size_t router) const {
+  Context& ctx = call.ctx;
+  const Batch& batch = call.input.batch;
+  auto& mine = call.state.of<MindSkipState>(*this);
+  Tensor memory = mine.memory[router].rows(0, batch.sequences);
+  if (pool_.pool == Pool::kPrefix) {
+    store_by_position(ctx, memory, rate(call, router, mine.early_rows), mine.early_rows, batch.sequence,
+                      batch.positions);
+    return mean_columns(ctx, memory);
+  }
+  const Tensor held = multiply(ctx, memory, affine(ctx, mine.fresh, -1.0f, 1.0f));
+  assign(ctx, memory, add(ctx, held, multiply(ctx, mean_rate(call, router), mine.fresh)));
+  return memory;
+}
+
+// R of every row. Rows of the prefix run whatever R is: theirs is the constant 1.
+Tensor MindSkip::score_of(UnitCall& call, size_t router) const {
+  Context& ctx = call.ctx;
+  if (config_.level == Level::kToken)
+    return apply(ctx, Unary::kSigmoid, rate(call, router, RowSet::all(call.rows())));
+  const Tensor mean =
+      call.state.training || pool_.pool == Pool::kFull ? mean_rate(call, router) : held_rate(call, router);
+  const Tensor r = expand_by_sequence(ctx, apply(ctx, Unary::kSigmoid, mean), call.input.batch.sequence);
+  const Tensor& early = call.state.of<MindSkipState>(*this).early;
+  return early ? add(ctx, multiply(ctx, r, affine(ctx, early, -1.0f, 1.0f)), early) : r;
+}
+
+void MindSkip::score(UnitCall& call, Decision& decision) const {
+  const int32_t router = router_of_[static_cast<size_t>(call.input.layer)];
+  if (router < 0) return;
+  const bool attention = call.input.unit == Unit::kAttention, mlp = config_.unit == Routed::kMlp;
+  Tensor& passed = call.state.of<MindSkipState>(*this).passed;
+  const bool before = mlp && config_.router_input == RouterInput::kAttentionNorm;
+  if (mlp && !attention) {
+    decision.score = before ? passed : score_of(call, static_cast<size_t>(router));
+  } else if (attention && before) {
+    passed = score_of(call, static_cast<size_t>(router));
+  } else if (attention && !mlp) {
+    decision.score = score_of(call, static_cast<size_t>(router));
+  }
+}
+
+RowSet MindSkip::decide(UnitCall& call, const Decision& decision) const {
+  if (!decision.score) return RowSet::all(call.rows());
+  return at_budget_or(call, decision, [&] {
+    return select_rows(call.ctx, decision.score, Compare::kAtLeast, scalar(call.ctx, config_.threshold));
+  });
+}
+
+// λ Σ over routed layers of mean(M), or of what it exceeds the target by; the mean over sequences, or over
+// rows.
+Tensor MindSkip::penalty(Context& ctx, const LossInput& input) const {
+  Tensor counted;  // f32 (rows): one row of each sequence that could skip; undefined: every row
+  if (config_.level == Level::kSequence) {
+    const int64_t row = pool_.pool == Pool::kPrefix ? pool_.rows : 0;
+    const Tensor& positions = input.batch.positions;
+    counted = add(ctx, before_position(ctx, positions, row + 1),
+                  affine(ctx, before_position(ctx, positions, row), -1.0f, 0.0f));
+  }
+  std::vector<Tensor> terms;
+  for (const UnitRecord& unit : input.state.units) {
+    const Tensor& r = unit.decision.score;
+    if (!r || (config_.unit == Routed::kBlock && unit.unit % 2 == 1)) continue;
+    const Tensor soft = mean_rows(ctx, r, counted);
+    const Tensor ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, r.dim(0)), counted);
+    Tensor m = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
+    if (config_.loss == Loss::kTarget) m = apply(ctx, Unary::kRelu, affine(ctx, m, 1.0f, -input.state.share));
+    terms.push_back(m);
+  }
+  if (terms.empty()) return {};
+  return weighted_sum(ctx, terms, std::vector<float>(terms.size(), config_.loss_weight));
+}
+
+}  // namespace
+
+std::unique_ptr<Method> make_mind_skip() {
+  return std::make_unique<MindSkip>();
+}
+
+}  // namespace fathom

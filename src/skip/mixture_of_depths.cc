@@ -1,0 +1,124 @@
+// Mixture-of-Depths: in training a router keeps the best ⌈b·T⌉ rows of each sequence and scales their
+// branches, h + σ(w·h) · branch. That choice looks ahead, so a small predictor learns to foresee it from the
+// row alone and decides at inference.
+#include <array>
+
+#include "base/format.h"
+#include "ops/linear.h"
+#include "ops/pointwise.h"
+#include "ops/quantile.h"
+#include "ops/reduce.h"
+#include "ops/select_rows.h"
+#include "skip/methods.h"
+#include "tensor/tape.h"
+
+namespace fathom {
+namespace {
+
+struct MixtureConfig {
+  float predictor_weight = 1.0f;
+  float init_std = 0.02f;
+
+  template <class V>
+  void visit(V& v) {
+    v("predictor_weight", predictor_weight, "of the predictors' cross-entropy in the loss");
+    v("init_std", init_std, "of the routers' and predictors' weights at the start");
+  }
+};
+
+struct Router {
+  Tensor weight;                                // (1, width)
+  Tensor inner, inner_bias, outer, outer_bias;  // the predictor: (width / 2, width), …, (1, width / 2), (1)
+};
+
+struct MixtureState final : MethodState {
+  Tensor rate;  // f32 (rows): the router's, of this block; undefined where another method rates
+};
+
+// −(y ln p + (1 − y) ln(1 − p)), mean over the rows. p, y: f32 (rows)
+Tensor binary_cross_entropy(Context& ctx, const Tensor& p, const Tensor& y) {
+  const auto other = [&](const Tensor& x) { return affine(ctx, x, -1.0f, 1.0f); };
+  const auto log_of = [&](const Tensor& x) { return apply(ctx, Unary::kLogFloor, x); };
+  return affine(
+      ctx, mean_rows(ctx, add(ctx, multiply(ctx, y, log_of(p)), multiply(ctx, other(y), log_of(other(p))))),
+      -1.0f, 0.0f);
+}
+
+class MixtureOfDepths final : public Method {
+ public:
+  std::vector<Field> fields() override { return fields_of(config_); }
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
+    return std::make_unique<MixtureState>();
+  }
+  Units units() const override { return Units::kBlock; }
+  SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
+
+  std::vector<MethodParameter> parameters(const ModelConfig& config) override {
+    const int64_t d = config.width, half = d / 2;
+    routers_.resize(static_cast<size_t>(config.layers));
+    std::vector<MethodParameter> all;
+    for (size_t i = 0; i < routers_.size(); ++i) {
+      Router& router = routers_[i];
+      const std::string prefix = fmt::format("layers.{}.", i);
+      all.push_back({prefix + "router.weight", &router.weight, {1, d}, 0, config_.init_std});
+      all.push_back({prefix + "predictor.inner.weight", &router.inner, {half, d}, 0, config_.init_std});
+      all.push_back({prefix + "predictor.inner.bias", &router.inner_bias, {half}, 0, 0, false});
+      all.push_back({prefix + "predictor.outer.weight", &router.outer, {1, half}, 0, config_.init_std});
+      all.push_back({prefix + "predictor.outer.bias", &router.outer_bias, {1}, 0, 0, false});
+    }
+    return all;
+  }
+
+  void begin(Context&, const Model&, const Batch&, SkipState& state) const override {
+    state.of<MixtureState>(*this).rate = {};
+  }
+
+  // decision.gate: the router's σ(w·h); decision.score: the predictor's probability.
+  void score(UnitCall& call, Decision& decision) const override {
+    if (call.input.unit == Unit::kFfn && decision.gate) return;
+    Context& ctx = call.ctx;
+    const Router& router = routers_[static_cast<size_t>(call.input.layer)];
+    decision.gate = apply(ctx, Unary::kSigmoid, scalar_head(ctx, call.input.h, router.weight));
+    call.state.of<MixtureState>(*this).rate = decision.gate;
+    const Tensor inner =
+        apply(ctx, Unary::kSilu, linear(ctx, detach(call.input.h), router.inner, router.inner_bias));
+    decision.score = apply(ctx, Unary::kSigmoid, scalar_head(ctx, inner, router.outer, router.outer_bias));
+  }
+
+  RowSet decide(UnitCall& call, const Decision& decision) const override {
+    Context& ctx = call.ctx;
+    if (call.state.training) {
+      const Tensor& own = call.state.of<MixtureState>(*this).rate;
+      const Tensor best =
+          top_share_by_sequence(ctx, own ? own : decision.score, call.input.batch.sequence, call.state.share);
+      return select_rows(ctx, best, Compare::kAbove, scalar(ctx, 0.5f));
+    }
+    return at_budget_or(call, decision,
+                        [&] { return select_rows(ctx, decision.score, Compare::kAbove, scalar(ctx, 0.5f)); });
+  }
+
+  // The predictors learn who was among the best: the mean over rows and blocks.
+  Tensor penalty(Context& ctx, const LossInput& input) const override {
+    std::vector<Tensor> terms;
+    for (const UnitRecord& unit : input.state.units) {
+      const Tensor& p = unit.decision.score;
+      if (!p || unit.unit % 2 == 1) continue;
+      terms.push_back(binary_cross_entropy(ctx, p, row_mask(ctx, unit.decision.kept, p.dim(0))));
+    }
+    if (terms.empty()) return {};
+    const float weight = config_.predictor_weight / static_cast<float>(terms.size());
+    return weighted_sum(ctx, terms, std::vector<float>(terms.size(), weight));
+  }
+
+ private:
+  MixtureConfig config_;
+  std::vector<Router> routers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_mixture_of_depths() {
+  return std::make_unique<MixtureOfDepths>();
+}
+
+}  // namespace fathom

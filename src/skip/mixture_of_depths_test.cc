@@ -1,0 +1,104 @@
+#include "skip/training_test.h"
+
+namespace fathom {
+namespace {
+
+void set(Rig& rig, const std::string& suffix, float value) {
+  for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config)) {
+    if (parameter.name.ends_with(suffix))
+      std::fill_n(parameter.tensor->data<float>(), parameter.tensor->numel(), value);
+  }
+}
+
+TEST(MixtureOfDepths, TrainingKeepsTheBestOfEachSequence) {
+  Rig rig(R"({"name": "mixture_of_depths"})");
+  Trainer trainer(rig);
+  const Rows rows = random_rows({10, 1, 7});
+  for (const float share : {1.0f, 0.5f, 0.25f, 0.01f}) {
+    const Seen seen = trainer.run(rows, {.share = share}, false).seen;
+    for (size_t unit = 0; unit < 8; ++unit) {
+      for (int32_t s = 0; s < 3; ++s) {
+        int kept = 0, all = 0;
+        for (size_t r = 0; r < rows.size(); ++r) {
+          if (rows[r].sequence != s) continue;
+          ++all;
+          kept += seen.kept[unit][r];
+        }
+        EXPECT_EQ(kept, static_cast<int>(std::ceil(share * static_cast<float>(all))))
+            << share << " of " << all;
+      }
+      EXPECT_EQ(seen.kept[unit], seen.kept[unit - unit % 2]);  // the FFN follows
+    }
+  }
+}
+
+TEST(MixtureOfDepths, ThePredictorDecidesAtInference) {
+  Rig rig(R"({"name": "mixture_of_depths"})");
+  const Rows rows = random_rows({10, 7});
+  const double mixed = skipped_share(rig.fresh(rows));
+  EXPECT_GT(mixed, 0.1);
+  EXPECT_LT(mixed, 0.9);
+  set(rig, "predictor.outer.bias", 100);
+  EXPECT_EQ(skipped_share(rig.fresh(rows)), 0);
+  set(rig, "predictor.outer.bias", -100);
+  EXPECT_EQ(skipped_share(rig.fresh(rows)), 1);
+  Session session(rig, 2);
+  session.pass(rows);
+  for (int64_t layer = 0; layer < 4; ++layer)  // hidden: no entry
+    EXPECT_EQ(session.cache().layer(layer).lengths.data<int32_t>()[0], 0);
+}
+
+// h + σ · branch: the branch is scaled, the residual is not. Routers of 0 halve the matrices that end them.
+TEST(MixtureOfDepths, TheRouterScalesTheBranchOnly) {
+  Rig rig(R"({"name": "mixture_of_depths"})");
+  set(rig, "predictor.outer.bias", 100);
+  set(rig, "router.weight", 0);
+  const Rows rows = random_rows({10, 7});
+  const std::vector<float> got = rig.fresh(rows).logits;
+  for (BlockWeights& block : rig.model.weights.blocks) {
+    for (Tensor* w : {&block.o, &block.down}) {
+      for (int64_t i = 0; i < w->numel(); ++i) w->data<float>()[i] *= 0.5f;
+    }
+  }
+  const ArenaScope scope(rig.ctx);
+  PolicyState state;
+  const Tensor expected =
+      forward(rig.ctx, rig.model, make_batch(rig.ctx, rows), FreshPass{}, DensePolicy(), state);
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.data<float>()[i], 1e-4);
+}
+
+// The predictors learn from their own loss, and nobody else does.
+TEST(MixtureOfDepths, ThePredictorsLearnWhoWasChosen) {
+  Rig rig(R"({"name": "mixture_of_depths"})"),
+      without(R"({"name": "mixture_of_depths", "predictor_weight": 0})");
+  Trainer trainer(rig), other(without);
+  const Rows rows = random_rows({9, 6});
+  const std::vector<RowSet> replay = owned_rows(trainer.run(rows, {.share = 0.5f}, false).seen.kept);
+  const PassOptions options{.replay = &replay, .share = 0.5f};
+  const Trained got = trainer.run(rows, options), bare = other.run(rows, options);
+  double cross_entropy = 0;
+  for (size_t layer = 0; layer < 4; ++layer) {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const double p = static_cast<double>(got.seen.scores[2 * layer][r]);
+      cross_entropy -=
+          std::log(got.seen.kept[2 * layer][r] ? p : 1 - p) / static_cast<double>(4 * rows.size());
+    }
+  }
+  EXPECT_NEAR(got.loss - bare.loss, cross_entropy, 1e-5);
+  const auto loss = [&] { return trainer.run(rows, options, false).loss; };
+  for (size_t i = 0; i < trainer.size(); ++i) {
+    const bool predictor = trainer.name(i).find("predictor") != std::string::npos;
+    EXPECT_EQ(got.gradients[i] != bare.gradients[i], predictor) << trainer.name(i);
+  }
+  // Everybody else's gradient is that of the rest of the loss, whose differences gradients_test.cc takes.
+  std::vector<std::vector<float>> gradients = got.gradients;
+  std::vector<size_t> predictors;
+  for (size_t i = 0; i < trainer.size(); ++i) {
+    if (trainer.name(i).find("predictor") != std::string::npos) predictors.push_back(i);
+  }
+  ASSERT_EQ(predictors.size(), 16u);
+  for (const size_t i : predictors) expect_differences(trainer, gradients, loss, i, 0.02, i + 1);
+}
+
+}  // namespace
+}  // namespace fathom

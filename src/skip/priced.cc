@@ -1,0 +1,262 @@
+// Priced routers, our own method. Every unit has a value score s = σ(w·x + b) per row and a known cost c; at
+// a budget the unit runs where s > λ·c. One price λ for the whole network: layers, units and rows compete for
+// the same multiply-adds.
+#include "skip/priced.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/format.h"
+#include "model/transformer.h"
+#include "ops/pointwise.h"
+#include "ops/quantile.h"
+#include "ops/select_rows.h"
+#include "skip/harm_order.h"
+#include "skip/methods.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+constexpr float kUnseen = -1.0f;  // a price that training has not met yet
+// Thresholds stand this much above their price, relatively: the score that set the price is at it, not above,
+// whatever the rounding of s / c and λ · c.
+constexpr float kAbovePrice = 1.0f + 1e-6f;
+// Where the harm order starts: s/c of the least and the most harmful unit, over the largest that a score
+// below 1 allows.
+constexpr double kLeastValue = 0.1, kMostValue = 0.9;
+
+struct PricedConfig {
+  float price_decay = 0.9f;
+  int64_t cost_context = 1024;
+
+  template <class V>
+  void visit(V& v) {
+    v("price_decay", price_decay, "of the moving average that follows the price of each share in training");
+    v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
+  }
+};
+
+struct Router {
+  Tensor weight, bias;  // (1, width), (1)
+};
+
+struct PricedState final : MethodState {
+  ModelConfig config;
+  std::vector<uint8_t> asked;  // (2L): the unit may skip
+};
+
+// The recorded scores of the units that may skip, as values per cost with the costs as weights, and the share
+// of their cost that may run so that `share` of the block multiply-adds do.
+struct Market {
+  std::vector<float> values, costs;
+  double total = 0, avoidable = 0;  // multiply-adds
+
+  void add_unit(const ModelConfig& config, int64_t unit, int64_t rows, int64_t context) {
+    total += static_cast<double>(rows) * unit_madds(config, unit, context);
+  }
+  void add_skippable(const ModelConfig& config, int64_t unit, std::span<const float> scores, SkippedKv rule,
+                     int64_t context) {
+    const auto cost = static_cast<float>(unit_cost(config, unit, rule, context));
+    for (const float score : scores) values.push_back(score / cost);
+    costs.insert(costs.end(), scores.size(), cost);
+    avoidable += static_cast<double>(scores.size()) * avoided_madds_at(config, unit, rule, context);
+  }
+  // What must run in any case counts: protected units, keys and values that are projected all the same.
+  float price(Context& ctx, float share) const {
+    if (values.empty()) return 0;
+    const double fixed = total - avoidable;
+    const double rest = std::clamp((double{share} * total - fixed) / avoidable, 0.0, 1.0);
+    const ArenaScope scope(ctx);
+    const auto n = static_cast<int64_t>(values.size());
+    float price = 0;
+    copy_to_host(ctx,
+                 weighted_quantile(ctx, Tensor::from(ctx, values, {n}), Tensor::from(ctx, costs, {n}),
+                                   static_cast<float>(rest)),
+                 std::span(&price, 1));
+    return price;
+  }
+};
+
+float share_of_point(int64_t point) {
+  return static_cast<float>(point + 1) / static_cast<float>(kPricePoints + 1);
+}
+
+class Priced final : public Method {
+ public:
+  Priced() { prices_.fill(kUnseen); }
+  std::vector<Field> fields() override { return fields_of(config_); }
+  void check(const ModelConfig&) const override {
+    if (!(config_.price_decay >= 0 && config_.price_decay < 1))
+      fail("priced: price_decay must be at least 0 and below 1, got {}", config_.price_decay);
+    if (config_.cost_context < 1)
+      fail("priced: cost_context must be at least 1, got {}", config_.cost_context);
+  }
+
+  std::vector<MethodParameter> parameters(const ModelConfig& config) override {
+    routers_.resize(static_cast<size_t>(2 * config.layers));
+    std::vector<MethodParameter> all;
+    for (size_t i = 0; i < routers_.size(); ++i) {
+      const std::string prefix = fmt::format("layers.{}.{}.router.", i / 2, i % 2 ? "mlp" : "attention");
+      all.push_back({prefix + "weight", &routers_[i].weight, {1, config.width}});
+      all.push_back({prefix + "bias", &routers_[i].bias, {1}, 0, 0, false});
+    }
+    return all;
+  }
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
+    auto state = std::make_unique<PricedState>();
+    state->config = config;
+    state->asked.resize(static_cast<size_t>(2 * config.layers));
+    return state;
+  }
+  bool freezes_backbone() const override { return true; }
+  bool straight_through() const override { return true; }
+  void prepare(Context& ctx, const PrepareInput& input) override;
+  std::vector<float*> controllers() override {
+    std::vector<float*> all;
+    for (float& price : prices_) all.push_back(&price);
+    return all;
+  }
+
+  void begin(Context&, const Model&, const Batch&, SkipState& state) const override {
+    std::vector<uint8_t>& asked = state.of<PricedState>(*this).asked;
+    std::fill(asked.begin(), asked.end(), uint8_t{0});
+  }
+  float threshold_weight(const ModelConfig& config, int64_t unit, SkippedKv skipped_kv) const override {
+    return static_cast<float>(unit_cost(config, unit, skipped_kv, config_.cost_context));
+  }
+  void score(UnitCall& call, Decision& decision) const override {
+    const UnitInput& input = call.input;
+    const Router& router = routers_[static_cast<size_t>(input.index())];
+    const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, input.h);
+    decision.score = apply(call.ctx, Unary::kSigmoid, scalar_head(call.ctx, x, router.weight, router.bias));
+  }
+  RowSet decide(UnitCall& call, const Decision& decision) const override;
+  void after_step(Context& ctx, SkipState& state) override;
+
+ private:
+  void follow(float share, float price);
+  float price_now(float share) const {
+    std::array<float*, kPricePoints> prices{};
+    for (size_t i = 0; i < prices.size(); ++i) prices[i] = const_cast<float*>(&prices_[i]);  // only read
+    return price_for(prices, share);
+  }
+
+  PricedConfig config_;
+  std::vector<Router> routers_;
+  std::array<float, kPricePoints> prices_{};  // of share_of_point(i)
+};
+
+RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
+  const UnitInput& input = call.input;
+  const RowSet all = RowSet::all(call.rows());
+  call.state.of<PricedState>(*this).asked[static_cast<size_t>(input.index())] = 1;
+  if (!call.state.training) return at_budget(call, decision.score).value_or(all);
+  if (call.state.share >= 1) return all;
+  const double cost = unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context);
+  const float threshold = price_now(call.state.share) * kAbovePrice * static_cast<float>(cost);
+  return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, threshold));
+}
+
+// The price that would have kept exactly the asked share of this pass.
+void Priced::after_step(Context& ctx, SkipState& state) {
+  if (state.share >= 1) return;
+  const PricedState& mine = state.of<PricedState>(*this);
+  Market market;
+  std::vector<float> scores;
+  for (const UnitRecord& record : state.units) {
+    const Tensor& score = record.decision.score;
+    if (!score) continue;
+    market.add_unit(mine.config, record.unit, score.dim(0), config_.cost_context);
+    if (!mine.asked[static_cast<size_t>(record.unit)]) continue;
+    scores.resize(static_cast<size_t>(score.numel()));
+    copy_to_host(ctx, score, scores);
+    market.add_skippable(mine.config, record.unit, scores, record.decision.skipped_kv, config_.cost_context);
+  }
+  if (!market.values.empty()) follow(state.share, market.price(ctx, state.share));
+}
+
+// The points on both sides of the share move towards what it costs now, the nearer one more.
+void Priced::follow(float share, float price) {
+  const float place = share * static_cast<float>(kPricePoints + 1) - 1.0f;
+  const auto below = static_cast<int64_t>(std::floor(place + 1e-4f));
+  const float missed = price - price_now(share);
+  for (const int64_t point : {below, below + 1}) {
+    const float near = 1.0f - std::abs(place - static_cast<float>(point));
+    if (point < 0 || point >= kPricePoints || near < 1e-3f) continue;
+    float& tracked = prices_[static_cast<size_t>(point)];
+    tracked =
+        tracked == kUnseen ? price : std::max(0.0f, tracked + near * (1.0f - config_.price_decay) * missed);
+  }
+}
+
+// Values per cost in equal steps, in the harm order: with zero weights every row of a unit has that value, so
+// a price drops units one after another, the least harmful first.
+void Priced::prepare(Context& ctx, const PrepareInput& input) {
+  if (!input.harm_order) return;
+  const ModelConfig& config = input.model.config;
+  const std::vector<int64_t> order = harm_order(ctx, input, config_.cost_context);
+  const auto cost = [&](int64_t unit) {
+    return unit_cost(config, unit, input.skipped_kv, config_.cost_context);
+  };
+  const double dearest = std::max({cost(0), cost(1), cost(2 * config.layers - 2)});
+  Market market;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const int64_t unit = order[rank];
+    const double place = static_cast<double>(rank) / static_cast<double>(order.size() - 1);
+    const double score = (kLeastValue + (kMostValue - kLeastValue) * place) * cost(unit) / dearest;
+    *routers_[static_cast<size_t>(unit)].bias.data<float>() =
+        static_cast<float>(std::log(score / (1.0 - score)));
+    market.add_unit(config, unit, 1, config_.cost_context);
+    const auto layer = static_cast<int32_t>(unit / 2);
+    if (std::find(input.protect.begin(), input.protect.end(), layer) != input.protect.end()) continue;
+    const auto one = static_cast<float>(score);
+    market.add_skippable(config, unit, std::span(&one, 1), input.skipped_kv, config_.cost_context);
+  }
+  for (int64_t point = 0; point < kPricePoints; ++point)
+    prices_[static_cast<size_t>(point)] = market.price(ctx, share_of_point(point));
+}
+
+}  // namespace
+
+double unit_cost(const ModelConfig& config, int64_t unit, SkippedKv skipped_kv, int64_t cost_context) {
+  const double mean = (unit_madds(config, 0, cost_context) + unit_madds(config, 1, cost_context)) / 2;
+  return avoided_madds_at(config, unit, skipped_kv, cost_context) / mean;
+}
+
+float price_for(std::span<float* const> prices, float share) {
+  if (share >= 1) return 0;
+  float below_share = -1, below_price = 0, above_share = 1, above_price = 0;
+  for (int64_t point = 0; point < kPricePoints; ++point) {
+    const float at = share_of_point(point), price = *prices[static_cast<size_t>(point)];
+    if (price == kUnseen) continue;
+    if (at <= share + 1e-5f) {
+      below_share = at;
+      below_price = price;
+    } else {
+      above_share = at;
+      above_price = price;
+      break;
+    }
+  }
+  if (below_share < 0) return above_price;
+  const float place = std::max(0.0f, (share - below_share) / (above_share - below_share));
+  return below_price + place * (above_price - below_price);
+}
+
+std::vector<float> price_thresholds(const ModelConfig& config, float price, SkippedKv skipped_kv,
+                                    int64_t cost_context) {
+  std::vector<float> thresholds;
+  for (int64_t unit = 0; unit < 2 * config.layers; ++unit) {
+    const auto cost = static_cast<float>(unit_cost(config, unit, skipped_kv, cost_context));
+    thresholds.push_back(price * kAbovePrice * cost);
+  }
+  return thresholds;
+}
+
+std::unique_ptr<Method> make_priced() {
+  return std::make_unique<Priced>();
+}
+
+}  // namespace fathom

@@ -1,0 +1,146 @@
+// SkipLayer: a binary router in front of every block, trained from scratch. And WideFFN, its baseline: the
+// same router in front of the FFN alone (of twice the width: the recipe's model says so).
+#include <array>
+
+#include "ops/assign.h"
+#include "ops/linear.h"
+#include "ops/mask_rows.h"
+#include "ops/noise.h"
+#include "ops/pointwise.h"
+#include "ops/reduce.h"
+#include "ops/rows.h"
+#include "ops/scale_rows.h"
+#include "skip/methods.h"
+#include "tensor/tape.h"
+
+namespace fathom {
+namespace {
+
+enum class Router : uint8_t { kGumbel, kSigmoid, kTop1 };
+std::span<const std::string_view> enum_names(Router) {
+  static constexpr std::array<std::string_view, 3> kNames{"gumbel", "sigmoid", "top1"};
+  return kNames;
+}
+
+struct SkipLayerConfig {
+  Router router = Router::kGumbel;
+  float capacity_weight = 0.1f;
+  float init_std = 0.02f;
+  Units wrap = Units::kBlock;
+
+  template <class V>
+  void visit(V& v) {
+    v("router", router, "gumbel: straight-through Gumbel-softmax; sigmoid, top1: soft scaling (eq. 4)");
+    v("capacity_weight", capacity_weight, "λ of Σ (share of rows run − kept share)²");
+    v("init_std", init_std, "of the routers' weights at the start");
+    v("wrap", wrap, "what a router stands in front of: the block, or the mlp alone");
+  }
+};
+
+class SkipLayer final : public Method {
+ public:
+  explicit SkipLayer(Units wrap) { config_.wrap = wrap; }
+  std::vector<Field> fields() override { return fields_of(config_); }
+
+  std::vector<MethodParameter> parameters(const ModelConfig& config) override {
+    routers_.resize(static_cast<size_t>(config.layers));
+    std::vector<MethodParameter> all;
+    const int64_t logits = config_.router == Router::kSigmoid ? 1 : 2;
+    for (size_t i = 0; i < routers_.size(); ++i) {
+      all.push_back({"layers." + std::to_string(i) + ".router.weight",
+                     &routers_[i],
+                     {logits, config.width},
+                     0,
+                     config_.init_std});
+    }
+    return all;
+  }
+
+  Units units() const override { return config_.wrap; }
+
+  // decision.score: probability of running, from the noisy logits in training.
+  void score(UnitCall& call, Decision& decision) const override {
+    if (!asks(call.input)) return;
+    Context& ctx = call.ctx;
+    const Tensor& weight = routers_[static_cast<size_t>(call.input.layer)];
+    Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
+    if (config_.router != Router::kSigmoid) {
+      const std::array<float, 2> run_less_skip{-1.0f, 1.0f};
+      logits = linear(ctx, logits, Tensor::from(ctx, run_less_skip, {1, 2}));
+    }
+    Tensor difference = logits.reshape({logits.dim(0)});
+    if (config_.router == Router::kGumbel && call.state.training) {
+      // The difference of two Gumbel noises is logistic.
+      const Batch& batch = call.input.batch;
+      const Tensor u = uniform_noise(ctx, call.state.seed, static_cast<uint32_t>(call.state.step),
+                                     static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+      difference = add(ctx, difference, apply(ctx, Unary::kLogit, u));
+    }
+    decision.score = apply(ctx, Unary::kSigmoid, difference);
+  }
+
+  RowSet decide(UnitCall& call, const Decision& decision) const override {
+    return at_budget_or(call, decision, [&] {
+      return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, 0.5f));
+    });
+  }
+
+  bool joins(UnitCall& call, const Decision& decision, const Tensor& branch, Tensor& h) const override {
+    if (config_.wrap != Units::kFfn || call.input.unit != Unit::kFfn) return false;
+    const Tensor blended = decision.masked ? mask_rows(call.ctx, branch, decision.kept) : branch;
+    add_rows_to(call.ctx, h, computed_rows(call, decision), blended);
+    scale(call, decision, h);
+    return true;
+  }
+
+  void after_block(UnitCall& call, const Decision& decision, Tensor& h) const override {
+    if (config_.wrap != Units::kFfn) scale(call, decision, h);
+  }
+
+  // λ Σ (r − P)²: r is the share of rows that ran; its gradient enters the probability of every row.
+  Tensor penalty(Context& ctx, const LossInput& input) const override {
+    std::vector<Tensor> terms;
+    for (const UnitRecord& unit : input.state.units) {
+      const Tensor& p = unit.decision.score;
+      if (!p || (config_.wrap == Units::kBlock && unit.unit % 2 == 1)) continue;
+      const Tensor soft = mean_rows(ctx, p),
+                   ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, p.dim(0)));
+      const Tensor r = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
+      terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.share)));
+    }
+    if (terms.empty()) return {};
+    return weighted_sum(ctx, terms, std::vector<float>(terms.size(), config_.capacity_weight));
+  }
+
+ private:
+  bool asks(const UnitInput& input) const {
+    return (input.unit == Unit::kFfn) == (config_.wrap == Units::kFfn) || config_.wrap == Units::kBoth;
+  }
+
+  // Eq. 4 over the unit's output with its residual: run, F(x) · g₁; skipped, x · g₀. Gumbel scales the
+  // gradient only.
+  void scale(UnitCall& call, const Decision& decision, Tensor& h) const {
+    if (!decision.score || (config_.router == Router::kGumbel && !call.state.training)) return;
+    Context& ctx = call.ctx;
+    const Tensor ran = row_mask(ctx, decision.kept, call.rows());
+    const Tensor chosen = add(ctx, multiply(ctx, decision.score, affine(ctx, ran, 2.0f, -1.0f)),
+                              affine(ctx, ran, -1.0f, 1.0f));  // p where it ran, 1 − p where not
+    assign(ctx, h,
+           config_.router == Router::kGumbel ? scale_through(ctx, h, chosen) : scale_rows(ctx, h, chosen));
+  }
+
+  SkipLayerConfig config_;
+  std::vector<Tensor> routers_;  // (2, width)
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_skip_layer() {
+  return std::make_unique<SkipLayer>(Units::kBlock);
+}
+
+std::unique_ptr<Method> make_wide_ffn() {
+  return std::make_unique<SkipLayer>(Units::kFfn);
+}
+
+}  // namespace fathom

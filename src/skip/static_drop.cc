@@ -1,0 +1,205 @@
+// Static dropping: the same units for every row of every text, known before the first token. Attention Drop
+// (the attention units that change their input least), ShortGPT (the blocks that do) and the harm order (the
+// units whose absence moves the output least per multiply-add). Nobody ever looks at a dropped unit's keys
+// and values, so none are made.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/format.h"
+#include "ops/reduce.h"
+#include "ops/row_confidence.h"
+#include "skip/dense_walk.h"
+#include "skip/harm_order.h"
+#include "skip/methods.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+constexpr const char* kDropHelp =
+    "the units that never run, 2 · layer (+ 1: the FFN); empty: chosen on text before training";
+
+bool contains(const std::vector<int32_t>& list, int64_t value) {
+  return std::find(list.begin(), list.end(), static_cast<int32_t>(value)) != list.end();
+}
+
+class StaticDrop : public Method {
+ public:
+  explicit StaticDrop(const char* name) : name_(name) {}
+  SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
+  RowSet decide(UnitCall& call, const Decision&) const override {
+    return dropped(call) ? RowSet::none(call.rows()) : RowSet::all(call.rows());
+  }
+
+ protected:
+  virtual bool dropped(UnitCall& call) const = 0;
+
+  void check_units(const char* key, const std::vector<int32_t>& units, const ModelConfig& config) const {
+    for (const int32_t unit : units) {
+      if (unit < 0 || unit >= 2 * config.layers)
+        fail("{}: {} must name units from 0 to {}, got {}", name_, key, 2 * config.layers - 1, unit);
+    }
+  }
+  const char* name_;
+};
+
+// Drops `count` of the layers (0: a share of them), those of least influence: 1 − the mean cosine similarity
+// of the input and the output.
+struct InfluenceConfig {
+  int64_t count = 0;
+  float drop_share = 0.25f;
+  std::vector<int32_t> drop;
+
+  template <class V>
+  void visit(V& v) {
+    v("count", count, "layers to drop; 0: a share of them");
+    v("drop_share", drop_share, "share of the layers to drop where the count is 0");
+    v("drop", drop, kDropHelp);
+  }
+};
+
+class InfluenceDrop final : public StaticDrop {
+ public:
+  InfluenceDrop(const char* name, int64_t units_each) : StaticDrop(name), units_each_(units_each) {}
+  std::vector<Field> fields() override { return fields_of(config_); }
+
+  void check(const ModelConfig& config) const override {
+    check_units("drop", config_.drop, config);
+    if (config_.count < 0 || config_.count > config.layers)
+      fail("{}: count must be from 0 to the model's {} layers, got {}", name_, config.layers, config_.count);
+    if (!(config_.drop_share >= 0 && config_.drop_share <= 1))
+      fail("{}: drop_share must be between 0 and 1, got {}", name_, config_.drop_share);
+  }
+
+  void prepare(Context& ctx, const PrepareInput& input) override {
+    if (!config_.drop.empty()) return;
+    const int64_t layers = input.model.config.layers;
+    const std::vector<double> influence = layer_influence(ctx, input);
+    std::vector<int32_t> order;
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      if (!contains(input.protect, layer)) order.push_back(layer);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return influence[static_cast<size_t>(a)] < influence[static_cast<size_t>(b)];
+    });
+    const auto wanted =
+        config_.count > 0 ? config_.count : std::lround(config_.drop_share * static_cast<float>(layers));
+    if (static_cast<int64_t>(order.size()) > wanted) order.resize(static_cast<size_t>(wanted));
+    for (const int32_t layer : order) {
+      for (int32_t unit = 0; unit < units_each_; ++unit) config_.drop.push_back(2 * layer + unit);
+    }
+    std::sort(config_.drop.begin(), config_.drop.end());
+  }
+
+ protected:
+  bool dropped(UnitCall& call) const override { return contains(config_.drop, call.input.index()); }
+
+ private:
+  // (L) 1 − the mean over rows of cos(in, out), of the attention unit or of the whole block.
+  std::vector<double> layer_influence(Context& ctx, const PrepareInput& input) const {
+    std::vector<double> sums(static_cast<size_t>(input.model.config.layers), 0.0);
+    int64_t rows = 0;
+    for (const Batch& batch : input.batches) {
+      const ArenaScope pass(ctx);
+      const DenseWalk walk(ctx, input.model, batch);
+      Tensor h = walk.start();
+      for (int64_t layer = 0; layer < input.model.config.layers; ++layer) {
+        const ArenaScope scope(ctx);
+        const Tensor before = walk.copy(h);
+        float mean = 0;
+        for (int64_t unit = 0; unit < 2; ++unit) {
+          walk.run(2 * layer + unit, h);
+          if (unit + 1 == units_each_)
+            copy_to_host(ctx, mean_rows(ctx, cosine_rows(ctx, before, h)), std::span(&mean, 1));
+        }
+        sums[static_cast<size_t>(layer)] += (1.0 - double{mean}) * static_cast<double>(batch.rows());
+      }
+      rows += batch.rows();
+    }
+    if (rows == 0) fail("{} needs text to choose what to drop, and got none", name_);
+    for (double& sum : sums) sum /= static_cast<double>(rows);
+    return sums;
+  }
+
+  InfluenceConfig config_;
+  int64_t units_each_;  // 1: attention alone; 2: the block
+};
+
+struct HarmOrderConfig {
+  float kept = 0.8f;
+  int64_t cost_context = 1024;
+  SkippedKv counted_kv = SkippedKv::kHide;
+  std::vector<int32_t> drop, order;
+
+  template <class V>
+  void visit(V& v) {
+    v("kept", kept, "units are dropped until at most this share of the block multiply-adds is left");
+    v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
+    v("counted_kv", counted_kv,
+      "what counts as avoided with an attention unit; preparation sets it to what skipped_kv says");
+    v("drop", drop, "the units that never run, 2 · layer (+ 1: the FFN); empty: by the order");
+    v("order", order, "all units, the first to drop first; empty: found on text before training");
+  }
+};
+
+// Units in harm order. Training drops as many as the step's share asks for.
+class HarmOrderDrop final : public StaticDrop {
+ public:
+  HarmOrderDrop() : StaticDrop("harm_order") {}
+  std::vector<Field> fields() override { return fields_of(config_); }
+
+  void check(const ModelConfig& config) const override {
+    check_units("drop", config_.drop, config);
+    check_units("order", config_.order, config);
+    if (!(config_.kept >= 0 && config_.kept <= 1))
+      fail("harm_order: kept must be between 0 and 1, got {}", config_.kept);
+    if (config_.cost_context < 1)
+      fail("harm_order: cost_context must be at least 1, got {}", config_.cost_context);
+  }
+
+  void prepare(Context& ctx, const PrepareInput& input) override {
+    config_.counted_kv = input.skipped_kv;
+    if (!config_.drop.empty() || !config_.order.empty()) return;
+    for (const int64_t unit : harm_order(ctx, input, config_.cost_context))
+      config_.order.push_back(static_cast<int32_t>(unit));
+  }
+
+ protected:
+  bool dropped(UnitCall& call) const override {
+    const int64_t wanted = call.input.index();
+    if (!config_.drop.empty()) return contains(config_.drop, wanted);
+    const ModelConfig& config = call.input.model.config;
+    const int64_t units = 2 * config.layers;
+    const double share = double{call.state.training ? call.state.share : config_.kept};
+    const double total = static_cast<double>(config.layers) * (unit_madds(config, 0, config_.cost_context) +
+                                                               unit_madds(config, 1, config_.cost_context));
+    double left = total;
+    for (int64_t i = 0; i < std::min<int64_t>(units, std::ssize(config_.order)); ++i) {
+      if (left <= share * total * (1 + 1e-9)) return false;
+      const int64_t unit = config_.order[static_cast<size_t>(i)];
+      if (unit == wanted) return true;
+      left -= avoided_madds_at(config, unit, config_.counted_kv, config_.cost_context);
+    }
+    return false;
+  }
+
+ private:
+  HarmOrderConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_attention_drop() {
+  return std::make_unique<InfluenceDrop>("attention_drop", 1);
+}
+
+std::unique_ptr<Method> make_short_gpt() {
+  return std::make_unique<InfluenceDrop>("short_gpt", 2);
+}
+
+std::unique_ptr<Method> make_harm_order() {
+  return std::make_unique<HarmOrderDrop>();
+}
+
+}  // namespace fathom

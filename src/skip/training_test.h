@@ -1,0 +1,207 @@
+// Losses and gradients of a method's training pass, and the differences they are checked against.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "ops/rows.h"
+#include "ops/scale_rows.h"
+#include "skip/tiny_model_test.h"
+
+namespace fathom {
+
+struct Trained {
+  double loss = 0;
+  std::vector<std::vector<float>> gradients;  // of each parameter, backbone first
+  Seen seen;
+};
+
+class Trainer {
+ public:
+  explicit Trainer(Rig& rig) : rig_(rig) {
+    for (const WeightSpec& spec : weight_specs(rig.model.config, rig.model.weights))
+      add(spec.hf, spec.tensor);
+    backbone_ = tensors_.size();
+    for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config))
+      add(parameter.name, parameter.tensor);
+  }
+
+  size_t size() const { return tensors_.size(); }
+  size_t backbone() const { return backbone_; }  // the parameters of the method start here
+  const std::string& name(size_t i) const { return names_[i]; }
+  Tensor& value(size_t i) { return *tensors_[i]; }
+
+  // The loss under `policy` (undefined: the rig's), and its gradients where wanted. Targets are the next
+  // tokens of random text.
+  Trained run(const Rows& rows, PassOptions options, bool gradients = true,
+              const SkipPolicy* policy = nullptr, SkipState* keep = nullptr) {
+    Context& ctx = rig_.ctx;
+    options.training = true;
+    Tape tape(Device::kCpu);
+    const TapeScope scope(ctx, tape);
+    const RecordingScope recording(ctx, gradients);
+    std::vector<Tensor> plain, sums;
+    for (Tensor* tensor : tensors_) {
+      plain.push_back(*tensor);
+      sums.push_back(Tensor::owned(Device::kCpu, DType::kF32, tensor->shape()));
+      if (gradients) *tensor = parameter(*tensor, sums.back());
+    }
+    const auto tie = [&] {
+      if (rig_.model.config.tied) rig_.model.weights.output = rig_.model.weights.embedding;
+    };
+    tie();
+    Trained result;
+    {
+      const Batch batch = make_batch(ctx, rows);
+      std::unique_ptr<SkipState> own;
+      if (!keep) own = rig_.make_state(batch.sequences, options);
+      SkipState& state = keep ? *keep : *own;
+      rig_.set(state, options);
+      const Tensor logits = forward(ctx, rig_.model, batch, FreshPass{.recompute = recompute},
+                                    Watch(policy ? *policy : *rig_.policy, result.seen), state);
+      Rng rng(41);
+      std::vector<int32_t> targets;
+      for (size_t r = 0; r < rows.size(); ++r)
+        targets.push_back(static_cast<int32_t>(rng.below(static_cast<uint32_t>(rig_.model.config.vocab))));
+      const auto n = static_cast<int64_t>(rows.size());
+      LossInput input{rig_.model,
+                      batch,
+                      logits,
+                      distilling() ? teacher(batch) : Tensor(),
+                      Tensor::from(ctx, targets, {n}),
+                      Tensor::from(ctx, std::vector<float>(rows.size(), 1.0f / static_cast<float>(n)), {n}),
+                      state};
+      const Tensor loss = rig_.policy->loss(ctx, input);
+      result.loss = static_cast<double>(loss.data<float>()[0]);
+      if (gradients) tape.backward(ctx, loss);
+      if (!keep) state.units.clear();
+    }
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      *tensors_[i] = plain[i];
+      result.gradients.emplace_back(sums[i].data<float>(), sums[i].data<float>() + sums[i].numel());
+    }
+    tie();
+    return result;
+  }
+
+  bool recompute = false;
+
+ private:
+  void add(const std::string& name, Tensor* tensor) {
+    tensors_.push_back(tensor);
+    names_.push_back(name);
+  }
+  bool distilling() const { return rig_.policy->options().objective == Objective::kDistill; }
+  Tensor teacher(const Batch& batch) {
+    const RecordingScope quiet(rig_.ctx, false);
+    PolicyState nothing;
+    // Once: a teacher does not learn.
+    if (!teacher_ || teacher_.dim(0) != batch.rows())
+      teacher_ = forward(rig_.ctx, rig_.model, batch, FreshPass{}, DensePolicy(), nothing);
+    return teacher_;
+  }
+
+  Rig& rig_;
+  std::vector<Tensor*> tensors_;
+  std::vector<std::string> names_;
+  size_t backbone_ = 0;
+  Tensor teacher_;
+};
+
+enum class Through : uint8_t { kNothing, kMask, kBlock };  // what is straight-through
+
+// The function whose gradient a straight-through estimator is: the mask m replaced by m₀ + (s − s₀),
+// SkipLayer's factor by 1 + (g − g₀). Decisions are replayed.
+class Surrogate final : public SkipPolicy {
+ public:
+  Surrogate(const MethodPolicy& inner, const Seen& base, Through through)
+      : inner_(inner), base_(base), through_(through) {}
+  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
+    inner_.begin(ctx, model, batch, state);
+  }
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    return inner_.decide(ctx, input, state);
+  }
+  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
+            PolicyState& state) const override {
+    if (through_ != Through::kMask || !decision.score || !branch)
+      return inner_.join(ctx, input, decision, branch, h, state);
+    add_rows_to(ctx, h, RowSet::all(h.dim(0)), scale_rows(ctx, branch, moved(ctx, input.index(), decision)));
+  }
+  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
+    inner_.after_block(ctx, input, h, state);
+    const Decision& decision = static_cast<SkipState&>(state).block;
+    if (through_ != Through::kBlock || !decision.score) return;
+    // Run: 1 + (p − p₀). Skipped: 1 + (1 − p) − (1 − p₀).
+    const auto unit = static_cast<size_t>(2 * input.layer);
+    std::vector<float> factor;
+    for (size_t r = 0; r < base_.scores[unit].size(); ++r) {
+      const float grown = decision.score.data<float>()[r] - base_.scores[unit][r];
+      factor.push_back(1 + (base_.kept[unit][r] ? grown : -grown));
+    }
+    h = scale_rows(ctx, h, Tensor::from(ctx, factor, {h.dim(0)}));
+  }
+  void end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
+           PolicyState& state) const override {
+    inner_.end(ctx, model, batch, h, state);
+  }
+
+ private:
+  Tensor moved(Context& ctx, int64_t index, const Decision& decision) const {
+    const auto unit = static_cast<size_t>(index);
+    std::vector<float> mask;
+    for (size_t r = 0; r < base_.scores[unit].size(); ++r)
+      mask.push_back((base_.kept[unit][r] ? 1.0f : 0.0f) + decision.score.data<float>()[r] -
+                     base_.scores[unit][r]);
+    return Tensor::from(ctx, mask, {static_cast<int64_t>(mask.size())});
+  }
+
+  const MethodPolicy& inner_;
+  const Seen& base_;
+  Through through_;
+};
+
+// Along the gradient and along a random direction, for every parameter from `first` to before `last`.
+inline void expect_differences(Trainer& trainer, const std::vector<std::vector<float>>& gradients,
+                               const std::function<double()>& loss, size_t first = 0, double tolerance = 0.02,
+                               size_t last = SIZE_MAX) {
+  constexpr double kStep = 8e-3;
+  for (size_t i = first; i < std::min(last, trainer.size()); ++i) {
+    Tensor& value = trainer.value(i);
+    const std::vector<float> saved(value.data<float>(), value.data<float>() + value.numel());
+    double norm = 0;
+    for (const float g : gradients[i]) norm += static_cast<double>(g) * static_cast<double>(g);
+    norm = std::sqrt(norm);
+    for (const bool along : {true, false}) {
+      if (along && norm < 1e-7) continue;
+      Rng rng(17, {static_cast<uint32_t>(i), 0, 0});
+      std::vector<double> direction;
+      double length = 0, expected = 0;
+      for (const float g : gradients[i])
+        direction.push_back(along ? static_cast<double>(g) : static_cast<double>(rng.normal()));
+      for (const double d : direction) length += d * d;
+      length = std::sqrt(length);
+      for (size_t j = 0; j < direction.size(); ++j) {
+        direction[j] /= length;
+        expected += direction[j] * static_cast<double>(gradients[i][j]);
+      }
+      const auto at = [&](double step) {
+        for (size_t j = 0; j < saved.size(); ++j)
+          value.data<float>()[j] = static_cast<float>(static_cast<double>(saved[j]) + step * direction[j]);
+        return loss();
+      };
+      const auto slope = [&](double step) { return (at(step) - at(-step)) / (2 * step); };
+      double difference = slope(kStep), rounding = 2e-4;
+      if (std::abs(difference - expected) > tolerance * norm + rounding) {  // a kink inside the step?
+        difference = slope(kStep / 10);
+        rounding = 2e-3;
+      }
+      at(0);
+      EXPECT_NEAR(difference, expected, tolerance * norm + rounding)
+          << trainer.name(i) << (along ? ", along the gradient" : ", along a random direction");
+    }
+  }
+}
+
+}  // namespace fathom

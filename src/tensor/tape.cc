@@ -1,0 +1,112 @@
+#include "tensor/tape.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/format.h"
+#include "tensor/memory.h"
+
+namespace fathom {
+
+namespace {
+
+constexpr size_t kSmallest = 256;
+
+// Four sizes between powers of two: what is given back fits what is asked for next, at most a quarter wasted.
+size_t size_class(size_t bytes) {
+  size_t power = kSmallest;
+  while (power * 2 <= bytes) power *= 2;
+  const size_t step = std::max<size_t>(power / 4, 64);
+  return std::max(kSmallest, (bytes + step - 1) / step * step);
+}
+
+}  // namespace
+
+struct Tape::Memory {
+  std::mutex mutex;
+  std::map<size_t, std::vector<std::shared_ptr<void>>> free;
+  size_t in_use = 0, peak = 0;
+};
+
+Tape::Tape(Device device) : device_(device), memory_(std::make_shared<Memory>()) {}
+
+std::shared_ptr<void> Tape::allocate(size_t bytes) {
+  const size_t size = size_class(bytes);
+  std::shared_ptr<void> block;
+  {
+    const std::lock_guard lock(memory_->mutex);
+    std::vector<std::shared_ptr<void>>& free = memory_->free[size];
+    if (!free.empty()) {
+      block = std::move(free.back());
+      free.pop_back();
+    }
+    memory_->in_use += size;
+    memory_->peak = std::max(memory_->peak, memory_->in_use);
+  }
+  if (!block) block = fathom::allocate(device_, size);
+  void* data = block.get();
+  // The handle's end gives the block back; the memory outlives the tape as long as somebody holds a tensor.
+  return {data, [block = std::move(block), size, memory = memory_](void*) mutable {
+            const std::lock_guard lock(memory->mutex);
+            memory->in_use -= size;
+            memory->free[size].push_back(std::move(block));
+          }};
+}
+
+size_t Tape::peak_bytes() const {
+  const std::lock_guard lock(memory_->mutex);
+  return memory_->peak;
+}
+
+void Tape::backward(Context& ctx, const Tensor& loss) {
+  expect(loss, DType::kF32, {1}, "backward", "loss");
+  if (!loss.gradient()) fail("backward: the loss does not depend on any parameter");
+  const float one = 1.0f;
+  const RecordingScope quiet(ctx, false);
+  loss.gradient()->value = Tensor::from(ctx, std::span(&one, 1), {1});
+  while (!notes_.empty()) {
+    const Backward note = std::move(notes_.back());
+    notes_.pop_back();
+    note(ctx);
+  }
+}
+
+TapeScope::TapeScope(Context& ctx, Tape& tape)
+    : ctx_(ctx), outer_(ctx.tape()), outer_recording_(tape.recording_) {
+  ctx.set_tape(&tape);
+  tape.recording_ = true;
+}
+
+TapeScope::~TapeScope() {
+  ctx_.tape()->recording_ = outer_recording_;
+  ctx_.set_tape(outer_);
+}
+
+RecordingScope::RecordingScope(Context& ctx, bool recording)
+    : tape_(ctx.tape()), outer_(tape_ && tape_->recording_) {
+  if (tape_) tape_->recording_ = recording;
+}
+
+RecordingScope::~RecordingScope() {
+  if (tape_) tape_->recording_ = outer_;
+}
+
+Tensor parameter(const Tensor& value, const Tensor& gradient) {
+  if (!gradient || gradient.dtype() != DType::kF32 || gradient.numel() != value.numel())
+    fail("parameter: the gradient must be f32 {}, got {} {}", to_string(value.shape()),
+         name_of(gradient.dtype()), to_string(gradient.shape()));
+  return value.with_gradient(
+      std::make_shared<Gradient>(Gradient{gradient.reshape(value.shape()), /*own=*/true}));
+}
+
+Tensor detach(const Tensor& x) {
+  return x.with_gradient(nullptr);
+}
+
+bool differentiable(const Context& ctx, std::initializer_list<const Tensor*> inputs) {
+  if (!ctx.tape() || !ctx.tape()->recording()) return false;
+  return std::any_of(inputs.begin(), inputs.end(), [](const Tensor* x) { return x->gradient() != nullptr; });
+}
+
+}  // namespace fathom

@@ -1,0 +1,168 @@
+#include "train/config.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::string_view, 5> kMayChange{"steps", "log_every", "checkpoint.every",
+                                                     "checkpoint.keep", "data_cache"};
+
+void flatten(const Json& json, const std::string& prefix, Json& flat) {
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_object())
+      flatten(value, prefix + key + ".", flat);
+    else
+      flat[prefix + key] = value;
+  }
+}
+
+Json flattened(const std::string& text) {
+  Json flat = Json::object();
+  flatten(Json::parse(text, nullptr, false, true), "", flat);
+  return flat;
+}
+
+}  // namespace
+
+std::span<const std::string_view> enum_names(OnNan) {
+  static constexpr std::array<std::string_view, 2> kNames{"stop", "rollback"};
+  return kNames;
+}
+
+ModelConfig TrainConfig::default_model() {
+  ModelConfig model;
+  model.architecture = "llama";
+  model.norm_eps = 1e-5f;
+  return model;
+}
+
+Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
+  Json json = Json::parse(json_text, nullptr, false, true);
+  if (!json.is_object()) fail("{}: expected a JSON object", where);
+  Json method{{"name", "dense"}};
+  if (json.contains("method")) {
+    method = json["method"].is_string() ? Json{{"name", json["method"]}} : json["method"];
+    json.erase("method");
+  }
+  Recipe recipe;
+  fields_from_json(fields_of(recipe.train), json.dump(), where);
+  recipe.method = MethodPolicy::from_json(method.dump(), where + ": method");
+  return recipe;
+}
+
+void Recipe::set(const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  if (equals == std::string::npos)
+    throw UsageError(fmt::format("--set wants key=value, got '{}'", printable(assignment)));
+  const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
+  constexpr std::string_view kMethod = "method.";
+  if (key == "method" || key == "method.name") {
+    method = MethodPolicy::from_json(Json{{"name", value}}.dump(), "method");
+  } else if (key.rfind(kMethod, 0) == 0) {
+    // Through JSON again: the value may name another method, whose part is made then.
+    set_field(method->fields(), key.substr(kMethod.size()), value);
+    method = MethodPolicy::from_json(method->to_json(), "method");
+  } else {
+    set_field(fields_of(train), key, value);
+  }
+}
+
+void Recipe::check() const {
+  const TrainConfig& c = train;
+  const auto at_least = [](const char* key, int64_t value, int64_t least) {
+    require(value >= least, "{} must be at least {}, got {}", key, least, value);
+  };
+  at_least("batch", c.batch, 1);
+  at_least("context", c.context, 2);
+  at_least("accumulate", c.accumulate, 1);
+  at_least("steps", c.steps, 0);
+  at_least("schedule_steps", c.schedule_steps, 1);
+  at_least("log_every", c.log_every, 1);
+  at_least("rollbacks", c.rollbacks, 0);
+  at_least("checkpoint.every", c.checkpoint.every, 0);
+  at_least("checkpoint.keep", c.checkpoint.keep, 0);
+  at_least("validation.every", c.validation.every, 0);
+  at_least("validation.batches", c.validation.batches, 1);
+  at_least("validation.patience", c.validation.patience, 0);
+  require(c.batch * c.context < int64_t{1} << 30, "a micro-batch must be less than 2^30 rows, got {} x {}",
+          c.batch, c.context);
+  require(c.clip >= 0, "clip must not be negative, got {}", c.clip);
+  require(c.method_rate > 0, "method_rate must be above 0, got {}", c.method_rate);
+  require(c.spike == 0 || c.spike > 1, "spike must be 0 or above 1, got {}", c.spike);
+  require(c.validation.share >= 0 && c.validation.share < 1, "validation.share must be in [0, 1), got {}",
+          c.validation.share);
+  require(c.validation.share == 0 || c.validation.data.empty(),
+          "validation.share and validation.data are two ways to say the same: give one");
+  require(c.validation.patience == 0 || c.validation.share > 0 || !c.validation.data.empty(),
+          "validation.patience needs validation.data or validation.share");
+  const Schedule schedule(c.schedule, c.schedule_steps);
+  for (const std::string& entry : c.data) parse_data(entry);
+}
+
+std::string Recipe::to_json() const {
+  TrainConfig copy = train;
+  Json json = Json::parse(fields_to_json(fields_of(copy)));
+  json["method"] = Json::parse(method->to_json());
+  return json.dump(2) + "\n";
+}
+
+std::vector<std::string> differing_keys(const std::string& json_a, const std::string& json_b) {
+  const Json a = flattened(json_a), b = flattened(json_b);
+  std::vector<std::string> keys;
+  const auto compare = [&](const Json& one, const Json& other, bool both) {
+    for (const auto& [key, value] : one.items()) {
+      if (std::find(kMayChange.begin(), kMayChange.end(), key) != kMayChange.end()) continue;
+      const auto found = other.find(key);
+      if (found == other.end() || (both && *found != value)) keys.push_back(key);
+    }
+  };
+  compare(a, b, true);
+  compare(b, a, false);
+  return keys;
+}
+
+WeightedPath parse_data(const std::string& entry) {
+  const size_t colon = entry.rfind(':');
+  if (entry.empty()) fail("data: expected a file, got an empty name");
+  if (colon == std::string::npos) return {entry, 0};
+  double weight = 0;
+  const char *begin = entry.data() + colon + 1, *end = entry.data() + entry.size();
+  const auto [stop, error] = std::from_chars(begin, end, weight);
+  if (begin == end || error != std::errc() || stop != end) return {entry, 0};  // a name with a colon
+  if (!(weight > 0 && std::isfinite(weight)))
+    fail("data: a weight must be above 0, got '{}'", printable(entry));
+  return {entry.substr(0, colon), weight};
+}
+
+ModelConfig complete_model(ModelConfig model, const TrainConfig& config, const Tokenizer* tokenizer) {
+  if (model.kv_heads == 0) model.kv_heads = model.heads;
+  if (model.head_dim == 0 && model.heads > 0) {
+    if (model.width % model.heads != 0)
+      fail("model: {} heads do not divide the width {}: give model.head_dim", model.heads, model.width);
+    model.head_dim = model.width / model.heads;
+  }
+  if (model.attention_scale == 0 && model.head_dim > 0)
+    model.attention_scale = 1 / std::sqrt(static_cast<float>(model.head_dim));
+  if (model.context == 0) model.context = config.context;
+  if (model.windows.empty()) model.windows.assign(static_cast<size_t>(std::max<int64_t>(0, model.layers)), 0);
+  if (tokenizer) {
+    if (model.vocab == 0) model.vocab = tokenizer->vocab_size();
+    if (model.bos < 0) model.bos = tokenizer->bos();
+    if (model.eos.empty() && tokenizer->eos() >= 0) model.eos = {tokenizer->eos()};
+    if (tokenizer->vocab_size() > model.vocab)
+      fail("model: the tokenizer has {} tokens, more than the vocabulary of {}", tokenizer->vocab_size(),
+           model.vocab);
+  }
+  check_config(model, "model");
+  return model;
+}
+
+}  // namespace fathom

@@ -1,0 +1,72 @@
+#include "train/estimate.h"
+
+#include <chrono>
+
+#include "model/flops.h"
+#include "model/weights.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+// Multiply-adds a second of a product as training has them.
+double measured_speed(Context& ctx, Precision precision) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kRows = 512, kWidth = 768;
+  const Tensor weight = Tensor::owned(
+      Device::kCpu, precision == Precision::kBf16 ? DType::kBF16 : DType::kF32, {kWidth, kWidth});
+  const Tensor x = Tensor::owned(Device::kCpu, DType::kF32, {kRows, kWidth});
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {
+    const ArenaScope scope(ctx);
+    const Clock::time_point start = Clock::now();
+    linear(ctx, x, weight);
+    best = std::max(best, static_cast<double>(kRows * kWidth * kWidth) /
+                              std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+// Floats that the tape keeps for one row: each op's input, roughly.
+int64_t activations_per_row(const ModelConfig& c, bool recompute) {
+  const int64_t heads = (2 * c.heads + 2 * c.kv_heads) * c.head_dim;
+  const int64_t block = recompute ? 2 * c.width : 6 * c.width + 2 * heads + 4 * c.ffn_width;
+  return c.layers * block + 4 * c.width + 2 * c.vocab;
+}
+
+}  // namespace
+
+TrainEstimate estimate_run(Context& ctx, const Recipe& recipe, const ModelConfig& model) {
+  const TrainConfig& config = recipe.train;
+  TrainEstimate out;
+  ModelWeights weights;
+  for (const WeightSpec& spec : weight_specs(model, weights)) out.parameters += spec.shape.numel();
+  for (const MethodParameter& own : recipe.method->describe(model))
+    out.method_parameters += own.shape.numel();
+  const bool frozen = recipe.method->options().frozen_backbone;
+  out.trained = out.method_parameters + (frozen ? 0 : out.parameters);
+  out.tokens_per_step = config.batch * config.context * config.accumulate;
+  out.tokens = out.tokens_per_step * config.last_step();
+  const DenseWork work = dense_work(model, config.context, 0, config.context);
+  const double forward =
+      2 * static_cast<double>(work.block_madds + work.output_madds) / static_cast<double>(config.context);
+  const bool distils = recipe.method->options().objective == Objective::kDistill;
+  // Backward: activations' gradients, and weights' where they train.
+  const double passes = 1 + (frozen ? 1 : 2) + (config.recompute ? 1 : 0) + (distils ? 1 : 0);
+  out.flops_per_token = forward * passes;
+  out.flops = out.flops_per_token * static_cast<double>(out.tokens);
+  const bool adamw = config.optimizer.kind == OptimizerKind::kAdamW;
+  const int64_t per_value = 8 +
+                            (adamw                        ? 8
+                             : config.optimizer.beta1 > 0 ? 4
+                                                          : 0) +
+                            (config.precision == Precision::kBf16 ? 2 : 0);
+  const int64_t held = frozen ? out.parameters * (config.precision == Precision::kBf16 ? 2 : 4) : 0;
+  out.memory_bytes = out.trained * per_value + held +
+                     4 * config.batch * config.context * activations_per_row(model, config.recompute);
+  out.seconds = out.flops / 2 / measured_speed(ctx, config.precision);
+  return out;
+}
+
+}  // namespace fathom

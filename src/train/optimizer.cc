@@ -1,0 +1,90 @@
+#include "train/optimizer.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kSumBlock = 4096;  // fixed: the sum's order must not depend on the threads
+constexpr int64_t kGrain = 1 << 14;
+
+void check(const OptimizerConfig& config) {
+  require(config.beta1 >= 0 && config.beta1 < 1, "optimizer.beta1 must be in [0, 1), got {}", config.beta1);
+  require(config.beta2 >= 0 && config.beta2 < 1, "optimizer.beta2 must be in [0, 1), got {}", config.beta2);
+  require(config.eps > 0, "optimizer.eps must be above 0, got {}", config.eps);
+  require(config.weight_decay >= 0, "optimizer.weight_decay must not be negative, got {}",
+          config.weight_decay);
+  require(config.beta2_power >= 0 && config.beta2_power <= 1,
+          "optimizer.beta2_power must be in [0, 1], got {}", config.beta2_power);
+  require(config.update_clip > 0, "optimizer.update_clip must be above 0, got {}", config.update_clip);
+}
+
+}  // namespace
+
+std::span<const std::string_view> enum_names(OptimizerKind) {
+  static constexpr std::array<std::string_view, 2> kNames{"adamw", "adafactor"};
+  return kNames;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const ParameterSet& parameters) {
+  check(config);
+  return config.kind == OptimizerKind::kAdamW ? make_adamw(config, parameters)
+                                              : make_adafactor(config, parameters);
+}
+
+void Optimizer::step(Context& ctx, ParameterSet& parameters, double rate) {
+  ++steps_;
+  update(ctx, parameters, rate);
+  parameters.refresh(ctx);
+}
+
+std::vector<NamedTensor> Optimizer::state() const {
+  return state_;
+}
+
+void Optimizer::load(std::span<const NamedTensor> state, int64_t steps, const std::string& where) {
+  for (NamedTensor& own : state_) {
+    const auto found = std::find_if(state.begin(), state.end(),
+                                    [&](const NamedTensor& other) { return other.name == own.name; });
+    if (found == state.end()) fail("{}: the optimiser's '{}' is missing", where, own.name);
+    if (found->tensor.dtype() != DType::kF32 || !(found->tensor.shape() == own.tensor.shape())) {
+      fail("{}: the optimiser's '{}' must be f32 {}, got {} {}", where, own.name,
+           to_string(own.tensor.shape()), name_of(found->tensor.dtype()), to_string(found->tensor.shape()));
+    }
+    std::memcpy(own.tensor.raw(), found->tensor.raw(), static_cast<size_t>(own.tensor.nbytes()));
+  }
+  steps_ = steps;
+}
+
+double gradient_norm(Context& ctx, ParameterSet& parameters) {
+  const std::span<const float> gradients = parameters.gradients();
+  const auto size = static_cast<int64_t>(gradients.size()), blocks = (size + kSumBlock - 1) / kSumBlock;
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  ctx.pool().parallel_for(blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      double sum = 0;
+      for (int64_t i = block * kSumBlock; i < std::min(size, (block + 1) * kSumBlock); ++i) {
+        const auto value = static_cast<double>(gradients[static_cast<size_t>(i)]);
+        sum += value * value;
+      }
+      sums[static_cast<size_t>(block)] = sum;
+    }
+  });
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return std::sqrt(total);
+}
+
+void scale_gradients(Context& ctx, ParameterSet& parameters, float factor) {
+  float* gradients = parameters.gradients().data();
+  ctx.pool().parallel_for(parameters.size(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) gradients[i] *= factor;
+  });
+}
+
+}  // namespace fathom

@@ -1,0 +1,69 @@
+// Optimisers over the flat buffers. Every number is computed by one thread in one order, whatever their
+// count.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "train/parameters.h"
+
+namespace fathom {
+
+enum class OptimizerKind : uint8_t { kAdamW, kAdafactor };
+std::span<const std::string_view> enum_names(OptimizerKind);  // "adamw", "adafactor"
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  float weight_decay = 0.0f;
+  float beta2_power = 0.8f;
+  float update_clip = 1.0f;
+
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind, "adamw, or adafactor (a matrix's second moments as a row and a column)");
+    v("beta1", beta1, "decay of the mean gradient; adafactor keeps none where it is 0");
+    v("beta2", beta2, "decay of the mean square");
+    v("eps", eps,
+      "added to the root of the mean square (adamw) or to the square (adafactor, which wants 1e-30)");
+    v("weight_decay", weight_decay, "decoupled, on matrices only");
+    v("beta2_power", beta2_power, "adafactor: beta2 is 1 - step^-power; 0: beta2 as it is");
+    v("update_clip", update_clip, "adafactor: the largest root mean square of a tensor's update");
+  }
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // One step at this learning rate, from the gradients as they are. The bf16 copies are refreshed.
+  void step(Context& ctx, ParameterSet& parameters, double rate);
+  int64_t steps() const { return steps_; }
+
+  std::vector<NamedTensor> state() const;  // views
+  // From a checkpoint; a tensor that is missing or does not fit is a UserError that starts with `where`.
+  void load(std::span<const NamedTensor> state, int64_t steps, const std::string& where);
+
+ protected:
+  explicit Optimizer(const OptimizerConfig& config) : config_(config) {}
+  virtual void update(Context& ctx, ParameterSet& parameters, double rate) = 0;
+
+  OptimizerConfig config_;
+  int64_t steps_ = 0;
+  std::vector<NamedTensor> state_;
+};
+
+// Values that make no sense are a UserError that names the key.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const ParameterSet& parameters);
+std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, const ParameterSet& parameters);
+std::unique_ptr<Optimizer> make_adafactor(const OptimizerConfig& config, const ParameterSet& parameters);
+
+// The norm of all gradients together.
+double gradient_norm(Context& ctx, ParameterSet& parameters);
+void scale_gradients(Context& ctx, ParameterSet& parameters, float factor);
+
+}  // namespace fathom

@@ -1,0 +1,162 @@
+// Against PyTorch and transformers: tools/make_optimizer_goldens.py.
+#include "train/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/mapped_file.h"
+#include "train/schedule.h"
+#include "train/temporary_folder_test.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::json;
+
+// The same numbers as the golden maker's.
+void fill(float* values, int64_t count, int base, int step) {
+  for (int64_t i = 0; i < count; ++i)
+    values[i] =
+        static_cast<float>(std::sin(0.7 * static_cast<double>(base + i) + 1.3 * step) * (1 + 0.1 * step));
+}
+
+struct Weights {
+  Tensor matrix = Tensor::owned(Device::kCpu, DType::kF32, {7, 5}),
+         vector = Tensor::owned(Device::kCpu, DType::kF32, {9});
+  Weights() {
+    fill(matrix.data<float>(), 35, 0, 0);
+    fill(vector.data<float>(), 9, 100, 0);
+  }
+  std::vector<ParameterSpec> specs() {
+    return {{"matrix", &matrix, {}, true, true, 1}, {"vector", &vector, {}, false, false, 1}};
+  }
+};
+
+void set_gradients(ParameterSet& set, int step) {
+  fill(set.gradients().data() + set.list()[0].begin, 35, 0, step);
+  fill(set.gradients().data() + set.list()[1].begin, 9, 100, step);
+}
+
+class Optimizers : public testing::Test {
+ protected:
+  void check(const std::string& name, const OptimizerConfig& config) {
+    static const Json goldens =
+        Json::parse(read_text_file(std::string(FATHOM_TEST_DATA) + "/optimizers/goldens.json"));
+    Weights weights;
+    ParameterSet set(ctx_, weights.specs(), Precision::kF32);
+    const auto optimizer = make_optimizer(config, set);
+    for (int step = 1; step <= 6; ++step) {
+      set_gradients(set, step);
+      optimizer->step(ctx_, set, 0.01 * step);
+      const Json& want = goldens.at(name).at(static_cast<size_t>(step - 1));
+      for (const NamedTensor& got : set.named_values()) {
+        for (int64_t i = 0; i < got.tensor.numel(); ++i)
+          ASSERT_NEAR(got.tensor.data<float>()[i], want.at(got.name).at(static_cast<size_t>(i)).get<float>(),
+                      2e-6)
+              << name << " step " << step << " " << got.name << " " << i;
+      }
+    }
+  }
+  Context ctx_{{.threads = 2}};
+};
+
+TEST_F(Optimizers, AdamWAsPyTorch) {
+  check("adamw", {.beta1 = 0.8f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.1f});
+}
+
+TEST_F(Optimizers, AdafactorAsTransformers) {
+  const auto kind = OptimizerKind::kAdafactor;
+  check("adafactor", {.kind = kind, .beta1 = 0, .eps = 1e-30f, .weight_decay = 0.1f, .beta2_power = 0.8f});
+  check("adafactor_momentum",
+        {.kind = kind, .beta1 = 0.9f, .eps = 1e-30f, .beta2_power = 0.8f, .update_clip = 0.5f});
+  // Clipping by the root mean square hides a wrong scale.
+  check("adafactor_unclipped",
+        {.kind = kind, .beta1 = 0, .eps = 1e-30f, .beta2_power = 0.8f, .update_clip = 1000});
+  check("adafactor_constant", {.kind = kind, .beta1 = 0, .beta2 = 0.99f, .eps = 1e-30f, .beta2_power = 0});
+}
+
+TEST_F(Optimizers, StateGoesOnWhereItWasSaved) {
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdafactor}) {
+    const OptimizerConfig config{.kind = kind, .weight_decay = 0.1f};
+    Weights weights, other;
+    ParameterSet set(ctx_, weights.specs(), Precision::kBf16);
+    const auto optimizer = make_optimizer(config, set);
+    Context one({.threads = 1});
+    ParameterSet resumed(one, other.specs(), Precision::kBf16);
+    const auto again = make_optimizer(config, resumed);
+    for (int step = 1; step <= 6; ++step) {
+      if (step == 4) {
+        resumed.load(one, set.named_values(), "test");
+        again->load(optimizer->state(), optimizer->steps(), "test");
+      }
+      set_gradients(set, step);
+      set_gradients(resumed, step);
+      optimizer->step(ctx_, set, 0.01);
+      if (step >= 4) again->step(one, resumed, 0.01);
+    }
+    for (size_t i = 0; i < set.values().size(); ++i) ASSERT_EQ(set.values()[i], resumed.values()[i]);
+    for (int64_t i = 0; i < 35; ++i)
+      ASSERT_EQ(weights.matrix.data<uint16_t>()[i], other.matrix.data<uint16_t>()[i]);
+    EXPECT_NE(error_of([&] { again->load({}, 1, "here"); }).find("is missing"), std::string::npos);
+  }
+}
+
+TEST_F(Optimizers, ThreadsDoNotMatter) {
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdafactor}) {
+    std::vector<std::vector<float>> results;
+    for (int threads : {1, 2, 5}) {
+      Context ctx({.threads = threads});
+      Tensor wide = Tensor::owned(Device::kCpu, DType::kF32, {70, 900});
+      fill(wide.data<float>(), wide.numel(), 0, 0);
+      ParameterSet set(ctx, {{"wide", &wide, {}, true, true, 0.5f}}, Precision::kF32);
+      const auto optimizer = make_optimizer({.kind = kind, .weight_decay = 0.1f}, set);
+      for (int step = 1; step <= 3; ++step) {
+        fill(set.gradients().data(), wide.numel(), 0, step);
+        scale_gradients(ctx, set, static_cast<float>(1 / gradient_norm(ctx, set)));
+        EXPECT_NEAR(gradient_norm(ctx, set), 1, 1e-5);
+        optimizer->step(ctx, set, 0.01);
+      }
+      results.emplace_back(set.values().begin(), set.values().end());
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+}
+
+TEST_F(Optimizers, RefuseWrongValues) {
+  Weights weights;
+  ParameterSet set(ctx_, weights.specs(), Precision::kF32);
+  EXPECT_EQ(error_of([&] { make_optimizer({.beta1 = 1.5f}, set); }),
+            "optimizer.beta1 must be in [0, 1), got 1.5");
+  EXPECT_EQ(error_of([&] { make_optimizer({.eps = 0}, set); }), "optimizer.eps must be above 0, got 0");
+}
+
+TEST(Schedules, Shapes) {
+  ScheduleConfig config{.kind = ScheduleKind::kCosine,
+                        .rate = 1,
+                        .warmup_steps = 10,
+                        .start_factor = 0.1f,
+                        .final_factor = 0.2f};
+  const Schedule cosine(config, 111);
+  EXPECT_NEAR(cosine.rate(0), 0.1, 1e-6);
+  EXPECT_NEAR(cosine.rate(5), 0.55, 1e-6);
+  EXPECT_NEAR(cosine.rate(10), 1, 1e-6);
+  EXPECT_NEAR(cosine.rate(60), 0.6, 1e-6);
+  EXPECT_NEAR(cosine.rate(110), 0.2, 1e-6);
+  EXPECT_NEAR(cosine.rate(1000), 0.2, 1e-6);
+  config.kind = ScheduleKind::kLinear;
+  EXPECT_NEAR(Schedule(config, 111).rate(35), 0.8, 1e-6);
+  config.kind = ScheduleKind::kConstant;
+  EXPECT_NEAR(Schedule(config, 111).rate(110), 1, 1e-6);
+  config.kind = ScheduleKind::kInverseSquareRoot;
+  EXPECT_NEAR(Schedule(config, 111).rate(40), 0.5, 1e-6);
+  config.warmup_share = 0.2f;
+  EXPECT_EQ(Schedule(config, 100).warmup(), 20);
+  config.start_factor = 2;
+  EXPECT_EQ(error_of([&] { Schedule(config, 100); }), "schedule.start_factor must be in [0, 1], got 2");
+}
+
+}  // namespace
+}  // namespace fathom

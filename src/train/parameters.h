@@ -1,0 +1,62 @@
+// What is trained, as one list: f32 master values and gradients each in one flat buffer, in the order of the
+// list.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/gguf.h"  // NamedTensor
+#include "model/model.h"
+
+namespace fathom {
+
+enum class Precision : uint8_t { kF32, kBf16 };
+std::span<const std::string_view> enum_names(Precision);  // "f32", "bf16"
+
+struct ParameterSpec {
+  std::string name;
+  Tensor* tensor = nullptr;      // where the values are, in any dtype, and where training puts its own
+  std::vector<Tensor*> aliases;  // the same weight under another name: a tied output
+  bool decay = true;             // weight decay applies
+  bool matrix = true;            // may be held in bf16 while it trains
+  float rate = 1;                // multiplies the learning rate
+};
+
+// The model's weights in forward order; norms and biases do not decay.
+std::vector<ParameterSpec> model_parameters(Model& model);
+
+class ParameterSet {
+ public:
+  struct Parameter {
+    ParameterSpec spec;
+    Shape shape;
+    int64_t begin = 0, size = 0;  // in the flat buffers
+    Tensor half;                  // bf16, where the tensor is trained so
+  };
+
+  // Copies every value into the master buffer and points the tensors at what training moves: the master
+  // itself (f32), or a bf16 copy of it for matrices. While a tape records, their gradients add up in the flat
+  // buffer. Values are on the CPU.
+  ParameterSet(Context& ctx, std::vector<ParameterSpec> specs, Precision precision);
+
+  const std::vector<Parameter>& list() const { return list_; }
+  int64_t size() const { return size_; }
+  std::span<float> values() { return {master_.data<float>(), static_cast<size_t>(size_)}; }
+  std::span<float> gradients() { return {gradient_.data<float>(), static_cast<size_t>(size_)}; }
+
+  void zero_gradients(Context& ctx);
+  void refresh(Context& ctx);  // the bf16 copies, after the master has moved
+
+  // The master values by name, views.
+  std::vector<NamedTensor> named_values() const;
+  // Into the master from a checkpoint; each must be there, f32, of its shape. `where` starts the message.
+  void load(Context& ctx, std::span<const NamedTensor> tensors, const std::string& where);
+
+ private:
+  std::vector<Parameter> list_;
+  int64_t size_ = 0;
+  Tensor master_, gradient_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,64 @@
+#include "train/prefetch.h"
+
+namespace fathom {
+
+TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) {
+  TrainStep step;
+  step.first_sample = first_sample;
+  for (int64_t i = 0; i < shape.accumulate; ++i) {
+    const int64_t place = i * shape.batch;
+    step.parts.push_back(data.batch(first_sample + place, shape.batch, place));
+    step.weight_sum += step.parts.back().weight_sum;
+    step.rows += step.parts.back().rows();
+  }
+  return step;
+}
+
+Prefetcher::Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, size_t ahead)
+    : data_(data), sample_(first_sample), shape_(shape), ahead_(ahead), thread_([this] { work(); }) {}
+
+Prefetcher::~Prefetcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Prefetcher::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || ready_.size() < ahead_; });
+    if (stop_) return;
+    lock.unlock();
+    TrainStep step;
+    std::exception_ptr error;
+    try {
+      step = make_step(data_, sample_, shape_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    sample_ += shape_.samples();
+    if (error)
+      error_ = error;
+    else
+      ready_.push_back(std::move(step));
+    changed_.notify_all();
+    if (error) return;
+  }
+}
+
+TrainStep Prefetcher::next() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+  if (ready_.empty()) std::rethrow_exception(error_);
+  TrainStep step = std::move(ready_.front());
+  ready_.pop_front();
+  lock.unlock();
+  changed_.notify_all();
+  return step;
+}
+
+}  // namespace fathom

@@ -1,0 +1,43 @@
+// One training step over random tokens, to be timed: `fathom bench --train`.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "skip/method_policy.h"
+#include "tensor/tape.h"
+#include "train/optimizer.h"
+#include "train/parameters.h"
+
+namespace fathom {
+
+struct StepTimerOptions {
+  ModelConfig model;  // complete
+  Precision precision = Precision::kBf16;
+  int64_t batch = 8, context = 256;
+  std::string method = R"({"name": "dense"})";
+};
+
+class StepTimer {
+ public:
+  StepTimer(Context& ctx, const StepTimerOptions& options);
+
+  // Forward, loss, backward, clipping, AdamW. -> seconds
+  double step();
+  int64_t rows() const { return options_.batch * options_.context; }
+  double skip_ratio() const { return skip_ratio_; }  // of the last step
+  size_t activation_bytes() const { return tape_.peak_bytes(); }
+
+ private:
+  Context& ctx_;
+  StepTimerOptions options_;
+  std::unique_ptr<MethodPolicy> method_;
+  Model model_;
+  std::unique_ptr<ParameterSet> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Tape tape_{Device::kCpu};
+  int64_t steps_ = 0;
+  double skip_ratio_ = 0;
+};
+
+}  // namespace fathom

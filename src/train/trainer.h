@@ -1,0 +1,90 @@
+// The loop: forward, loss, backward, optimiser; and everything that keeps a long run from being lost.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "tensor/tape.h"
+#include "train/checkpoint.h"
+#include "train/config.h"
+#include "train/dataset.h"
+#include "train/optimizer.h"
+#include "train/prefetch.h"
+
+namespace fathom {
+
+struct TrainResult {
+  int64_t steps = 0;  // done in all, those before a resume included
+  double loss = 0, ce = 0, tokens_per_s = 0, skip_ratio = 0, net_flops = 1;
+  double validation_ce = -1;  // below 0: nothing to validate on
+  std::string checkpoint;     // the last one written
+  bool interrupted = false, stopped_early = false;
+};
+
+// What one step gave.
+struct StepResult {
+  double loss = 0, ce = 0, gradient_norm = 0, rate = 0;
+  double skip_ratio = 0;  // share of (row, unit) pairs that skipped
+  double net_flops = 1;   // of the forward pass, against dense
+  int64_t rows = 0;
+  bool finite = true;  // false: nothing was changed
+};
+
+class Trainer {
+ public:
+  // The model and the method's tensors become the run's: training moves them. They and the data outlive it.
+  Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
+          std::string dir);
+
+  // Goes on from the newest whole checkpoint of the folder; false: there is none. Another recipe is refused
+  // with the keys that differ.
+  bool resume();
+
+  // Until the last step, or until `stop` is set: then a checkpoint is written first.
+  TrainResult run(const std::atomic<bool>& stop);
+
+  StepResult step(const TrainStep& data, bool want_ce);  // one step from this data
+  double validate();                                     // mean cross-entropy
+  void save(const std::string& folder);                  // the files of a checkpoint
+
+  int64_t steps() const { return progress_.step; }
+  ParameterSet& parameters() { return *parameters_; }
+
+ private:
+  // What a checkpoint says besides tensors.
+  struct Progress {
+    int64_t step = 0, sample = 0, tokens = 0;
+    double mean_loss = 0;  // running, for spikes
+    double best = -1;      // validation
+    int64_t worse = 0;     // validations since
+  };
+  struct PartFigures;
+
+  void prepare();
+  void run_part(const TrainBatch& part, double weight_sum, bool want_ce, PartFigures& figures);
+  void load(const CheckpointPlace& place);
+  CheckpointPlace checkpoint();
+  bool is_spike(double loss) const;
+  void roll_back(const StepResult& bad, int64_t next_sample);
+  Model master_model() const;
+  StepShape shape() const { return {recipe_.train.batch, recipe_.train.accumulate}; }
+
+  Context& ctx_;
+  Recipe& recipe_;
+  Model& model_;
+  Model teacher_;  // as it was before training; only where the objective distils
+  const Dataset& train_;
+  const Dataset* validation_;
+  std::string dir_;
+  std::vector<MethodParameter> method_parameters_;
+  std::unique_ptr<ParameterSet> parameters_;
+  std::unique_ptr<Optimizer> optimizer_;
+  Schedule schedule_;
+  Tape tape_{Device::kCpu};
+  std::unique_ptr<PolicyState> state_;
+  Progress progress_;
+  int64_t rolled_back_ = 0;  // since the last checkpoint
+};
+
+}  // namespace fathom

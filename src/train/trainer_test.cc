@@ -1,0 +1,215 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/sha256.h"
+#include "model/load.h"
+#include "train/temporary_folder_test.h"
+#include "train/training_data.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A run over a small text in a folder of its own.
+class Trainers : public testing::Test {
+ protected:
+  std::string recipe(const std::string& more = "") const {
+    return R"({"data": [")" + data_ + R"("], "data_cache": ")" + folder_.at("cache") +
+           R"(", "batch": 2, "context": 24, "accumulate": 2, "schedule_steps": 20, "checkpoint": {"every": 10},
+        "schedule": {"rate": 0.01, "warmup_steps": 3},
+        "model": {"width": 32, "layers": 2, "heads": 2, "kv_heads": 1, "ffn_width": 48})" +
+           (more.empty() ? "" : ", " + more) + "}";
+  }
+
+  struct Run {
+    Context ctx;
+    Recipe recipe;
+    Model model;
+    TrainingData data;
+    std::unique_ptr<Trainer> trainer;
+
+    Run(const std::string& json, const std::string& dir, int threads = 2)
+        : ctx({.threads = threads}), recipe(Recipe::parse(json, "recipe")) {
+      recipe.check();
+      const std::string tokenizer = std::string(FATHOM_TEST_DATA) + "/tokenizers/gpt2_style.gguf";
+      const auto loaded = load_tokenizer(tokenizer);
+      model = initial_model(ctx, complete_model(recipe.train.model, recipe.train, loaded.get()),
+                            recipe.train.init, recipe.train.seed);
+      model.tokenizer = loaded;
+      model.tokenizer_path = tokenizer;
+      data = open_training_data(ctx, recipe.train, model);
+      trainer = std::make_unique<Trainer>(ctx, recipe, model, *data.train, data.validation.get(), dir);
+    }
+    TrainResult run() { return trainer->run(never_); }
+
+   private:
+    std::atomic<bool> never_{false};
+  };
+
+  static std::map<std::string, std::string> tensors_of(const std::string& checkpoint) {
+    std::map<std::string, std::string> sums;
+    for (const auto& entry : fs::directory_iterator(checkpoint)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      Sha256 hash;
+      hash.add(file_text(entry.path().string()));
+      sums[entry.path().filename().string()] = hash.hex();
+    }
+    return sums;
+  }
+
+  static std::string text() {
+    std::string all;
+    for (int i = 0; i < 60; ++i)
+      all += "The cat number " + std::to_string(i * i) + " sat on the mat and was happy.\n<|endoftext|>\n";
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  std::string data_ = folder_.write("data.txt", text());
+};
+
+TEST_F(Trainers, LearnsAndLogs) {
+  Run run(recipe(R"("validation": {"share": 0.1, "every": 10, "batches": 2})"), folder_.at("run"));
+  const double before = run.trainer->validate();
+  EXPECT_NEAR(before, std::log(static_cast<double>(run.model.config.vocab)), 0.1);
+  const TrainResult result = run.run();
+  EXPECT_EQ(result.steps, 20);
+  EXPECT_LT(result.validation_ce, before - 0.5);
+  EXPECT_LT(result.ce, before - 0.5);
+  EXPECT_EQ(result.checkpoint, folder_.at("run") + "/step-20");
+  EXPECT_EQ(result.skip_ratio, 0);
+  EXPECT_NEAR(result.net_flops, 1, 1e-3);
+  int64_t line_number = 0;
+  std::istringstream lines(file_text(folder_.at("run") + "/log.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json["step"], ++line_number);
+    for (const char* key : {"loss", "ce", "lr", "tokens", "tokens_per_s", "skip_ratio", "net_flops"})
+      EXPECT_TRUE(json.contains(key)) << key;
+    EXPECT_EQ(json.contains("validation_ce"), line_number % 10 == 0);
+    EXPECT_GT(json["tokens"], 90 * line_number);  // 4 samples of 24, the last one of a pass shorter
+    EXPECT_LE(json["tokens"], 96 * line_number);
+  }
+  EXPECT_EQ(line_number, 20);
+  // What was written is a model that loads and has the weights.
+  const Model loaded = load_model(run.ctx, result.checkpoint);
+  const Tensor got = loaded.weights.blocks[1].down, want = run.model.weights.blocks[1].down;
+  ASSERT_EQ(got.numel(), want.numel());
+  for (int64_t i = 0; i < got.numel(); ++i) ASSERT_EQ(got.data<float>()[i], want.data<float>()[i]);
+}
+
+// 20 steps are 10, an end without warning, and 10 more from what is on the disk: bit for bit, at any thread
+// count.
+TEST_F(Trainers, ResumeIsExact) {
+  for (const char* extra : {"", R"("precision": "bf16", "optimizer": {"kind": "adafactor", "eps": 1e-30})",
+                            R"("method": "gate_skip", "recompute": true)"}) {
+    const std::string dir = folder_.at("whole"), part = folder_.at("part");
+    fs::remove_all(dir);
+    fs::remove_all(part);
+    Run whole(recipe(extra), dir, 1);
+    whole.run();
+    {
+      Run first(recipe(extra), part, 2);
+      first.recipe.train.steps = 12;
+      first.run();
+    }
+    fs::remove(part + "/step-12/DONE");  // a crash in the middle of the last one
+    Run second(recipe(extra), part, 2);
+    ASSERT_TRUE(second.trainer->resume());
+    EXPECT_EQ(second.trainer->steps(), 10);
+    second.run();
+    const auto sums = tensors_of(dir + "/step-20");
+    EXPECT_GE(sums.size(), 2u);
+    EXPECT_EQ(tensors_of(part + "/step-20"), sums) << extra;
+    EXPECT_EQ(tensors_of(part + "/last"), sums);
+    const std::string log = file_text(part + "/log.jsonl");
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 20);
+  }
+}
+
+TEST_F(Trainers, AccumulationIsOneLargeBatch) {
+  std::vector<std::vector<float>> values;
+  for (const char* shape : {R"("batch": 4, "accumulate": 1)", R"("batch": 1, "accumulate": 4)"}) {
+    std::string json = recipe(shape);  // later keys win
+    json.replace(json.find(R"("batch": 2, "context": 24, "accumulate": 2)"), 42,
+                 R"("clip": 0, "context": 24)");
+    Run run(json, folder_.at("run"));
+    run.trainer->step(make_step(*run.data.train, 0, {run.recipe.train.batch, run.recipe.train.accumulate}),
+                      false);
+    values.emplace_back(run.trainer->parameters().gradients().begin(),
+                        run.trainer->parameters().gradients().end());
+  }
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < values[0].size(); ++i) {
+    difference += std::pow(static_cast<double>(values[0][i] - values[1][i]), 2);
+    norm += std::pow(static_cast<double>(values[0][i]), 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), 1e-5);
+}
+
+TEST_F(Trainers, AnotherRecipeIsRefused) {
+  {
+    Run run(recipe(R"("steps": 5)"), folder_.at("run"));
+    run.run();
+  }
+  Run other(recipe(R"("steps": 8, "clip": 0.5, "seed": 3)"), folder_.at("run"));
+  EXPECT_EQ(error_of([&] { other.trainer->resume(); }),
+            folder_.at("run") + "/step-5 was made by another recipe: these keys differ: seed, clip");
+  Run longer(recipe(R"("steps": 8)"), folder_.at("run"));
+  EXPECT_TRUE(longer.trainer->resume());
+  EXPECT_EQ(longer.run().steps, 8);
+  Run fresh(recipe(), folder_.at("nothing"));
+  EXPECT_FALSE(fresh.trainer->resume());
+}
+
+// A step that gives no number changes nothing, and is never saved.
+TEST_F(Trainers, NoNumberStopsOrRollsBack) {
+  const auto spoil = [](Run& run) { run.trainer->parameters().values()[5] = std::nanf(""); };
+  {
+    Run run(recipe(R"("steps": 5)"), folder_.at("run"));
+    run.run();
+  }
+  const auto before = tensors_of(folder_.at("run") + "/step-5");
+  Run stops(recipe(), folder_.at("run"));
+  ASSERT_TRUE(stops.trainer->resume());
+  spoil(stops);
+  const std::string message = error_of([&] { stops.run(); });
+  EXPECT_EQ(message.find("step 6: the loss is "), 0u) << message;
+  EXPECT_NE(message.find("step-5 is as it was"), std::string::npos) << message;
+  EXPECT_EQ(tensors_of(folder_.at("run") + "/step-5"), before);
+
+  const std::string back = recipe(R"("on_nan": "rollback")");
+  Run rolls(back, folder_.at("other"));
+  rolls.recipe.train.steps = 5;
+  rolls.run();
+  rolls.recipe.train.steps = 0;
+  spoil(rolls);
+  const TrainResult result = rolls.run();
+  EXPECT_EQ(result.steps, 20);
+  EXPECT_TRUE(std::isfinite(result.loss));
+  const auto state = nlohmann::json::parse(file_text(folder_.at("other") + "/last/state.json"));
+  EXPECT_EQ(state["sample"], 21 * 4);  // one step's data was passed by
+}
+
+TEST_F(Trainers, StopsEarlyAndWhenAsked) {
+  Run run(
+      recipe(
+          R"("validation": {"share": 0.1, "every": 1, "patience": 2}, "schedule": {"rate": 1e-30, "warmup_steps": 0})"),
+      folder_.at("run"));
+  const TrainResult early = run.run();
+  EXPECT_TRUE(early.stopped_early);
+  EXPECT_EQ(early.steps, 3);
+  Run asked(recipe(), folder_.at("asked"));
+  const std::atomic<bool> stop{true};
+  const TrainResult result = asked.trainer->run(stop);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.steps, 0);
+}
+
+}  // namespace
+}  // namespace fathom

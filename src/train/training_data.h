@@ -1,0 +1,18 @@
+// A recipe's files as datasets.
+#pragma once
+
+#include <memory>
+
+#include "train/config.h"
+#include "train/dataset.h"
+
+namespace fathom {
+
+struct TrainingData {
+  std::unique_ptr<Dataset> train, validation;  // validation: null where the recipe has none
+};
+
+// Tokenizes what the cache does not hold yet. No data, or data that does not fit the model, is a UserError.
+TrainingData open_training_data(Context& ctx, const TrainConfig& config, const Model& model);
+
+}  // namespace fathom

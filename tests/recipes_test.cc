@@ -1,0 +1,90 @@
+// The recipes that ship: each is what its name says, and each can be run or at least weighed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "program.h"
+#include "skip/methods.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kConfigs = fs::path(FATHOM_SOURCE_DIR) / "configs";
+
+TEST(Recipes, EveryMethodHasBoth) {
+  for (const MethodEntry& method : methods()) {
+    for (const char* kind : {"small", "paper"})
+      EXPECT_TRUE(fs::exists(kConfigs / kind / (std::string(method.name) + ".json")))
+          << kind << " " << method.name;
+  }
+}
+
+TEST(Recipes, ThePapersAreWeighed) {
+  int recipes = 0;
+  for (const auto& entry : fs::directory_iterator(kConfigs / "paper")) {
+    if (entry.path().extension() != ".json") continue;
+    const ProgramResult r = run_fathom({"train", "--config", entry.path().string(), "--dry-run", "--json"});
+    ASSERT_EQ(r.exit_code, 0) << entry.path() << r.err;
+    const nlohmann::json out = r.json();
+    EXPECT_EQ(out.at("method"), entry.path().stem().string());
+    EXPECT_GT(out.at("parameters"), 100'000'000) << entry.path();
+    EXPECT_GT(out.at("flops"), 1e12) << entry.path();
+    ++recipes;
+  }
+  EXPECT_EQ(recipes, static_cast<int>(methods().size()));
+}
+
+// GateSkip's own figure for its gates: 2L(d² + d) parameters, 10.8 % of Llama-3.2-1B.
+TEST(Recipes, GateSkipsGatesAreAsLargeAsItsPaperShouldSay) {
+  const nlohmann::json out =
+      run_fathom({"train", "--config", (kConfigs / "paper/gate_skip.json").string(), "--dry-run", "--json"})
+          .json();
+  EXPECT_EQ(out.at("method_parameters"), 2 * 16 * (2048 * 2048 + 2048));
+  const double share = out.at("method_parameters").get<double>() / out.at("parameters").get<double>();
+  EXPECT_NEAR(share, 0.108, 0.001);
+}
+
+class SmallRecipe : public testing::TestWithParam<std::string> {};
+
+TEST_P(SmallRecipe, RunsAndItsResultIsUsed) {
+  const fs::path out =
+      fs::temp_directory_path() / ("fathom-recipe-" + GetParam() + "-" + std::to_string(getpid()));
+  fs::remove_all(out);
+  const fs::path config = kConfigs / "small" / (GetParam() + ".json");
+  const std::string data = (kConfigs / "small/secret_garden.txt").string();
+  const ProgramResult r =
+      run_fathom({"train", "--config", config.string(), "--data", data, "-o", out.string(), "--steps", "2",
+                  "--set", "batch=2", "--set", "context=64", "--set", "validation.batches=1", "--set",
+                  "data_cache=" + (out / "cache").string(), "-q", "--json"});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const nlohmann::json trained = r.json();
+  EXPECT_GT(trained.at("validation_ce"), 1.0);
+  EXPECT_LT(trained.at("validation_ce"), 7.0);
+
+  // A checkpoint of a whole model runs by itself; one of a frozen backbone is an adapter beside its base.
+  const std::string checkpoint = trained.at("checkpoint");
+  const bool whole = fs::exists(fs::path(checkpoint) / "config.json");
+  std::vector<std::string> words{
+      "score", "-m", whole ? checkpoint : "builtin", "-p", "Mary went to the garden door.", "--json"};
+  if (!whole) words.insert(words.end(), {"--adapter", checkpoint + "/skip"});
+  const ProgramResult scored = run_fathom(words);
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  EXPECT_GT(scored.json().at("nll"), 0.5);
+  fs::remove_all(out);
+}
+
+std::vector<std::string> method_names() {
+  std::vector<std::string> names;
+  for (const MethodEntry& method : methods()) names.emplace_back(method.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SmallRecipe, testing::ValuesIn(method_names()),
+                         [](const auto& each) { return each.param; });
+
+}  // namespace
+}  // namespace fathom
