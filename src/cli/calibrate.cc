@@ -90,6 +90,8 @@ int run_calibrate(const Arguments& arguments) {
 
   CalibrateOptions options;
   options.budgets = budgets;
+  options.k_type = session.cache_options().k_type;
+  options.v_type = session.cache_options().v_type;
   Progress progress("calibrating", static_cast<int64_t>(budgets.size()) * options.most_passes);
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
   const Calibration table = calibrate(session.ctx(), session.model(), *session.method(), batches, options);

@@ -34,6 +34,7 @@ class Session {
   int64_t context() const { return context_; }
   double load_seconds() const { return loaded_.load_seconds; }
   Feeder& feeder() { return *feeder_; }
+  const KvCacheOptions& cache_options() const { return cache_options_; }
   const MethodPolicy* method() const { return method_.get(); }  // null: a dense model
 
  private:

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "model/flops.h"
+#include "model/kv_cache.h"
 #include "model/weights.h"
 #include "tensor/arena.h"
 
@@ -17,8 +18,8 @@ namespace {
 class Dial {
  public:
   Dial(Context& ctx, const Model& model, const MethodPolicy& policy,
-       std::span<const std::vector<BatchRow>> batches)
-      : ctx_(ctx), model_(model), policy_(policy), batches_(batches) {
+       std::span<const std::vector<BatchRow>> batches, const CalibrateOptions& options)
+      : ctx_(ctx), model_(model), policy_(policy), options_(options), batches_(batches) {
     const int64_t units = 2 * model.config.layers;
     for (int64_t unit = 0; unit < units; ++unit)
       weights_.push_back(policy.threshold_weight(model.config, unit));
@@ -70,6 +71,7 @@ class Dial {
   uint64_t run(const std::vector<BatchRow>& rows, float share, std::vector<float>& thresholds) {
     const ArenaScope scope(ctx_);
     const Batch batch = make_batch(ctx_, rows);
+    KvCache cache = filled_cache(rows, batch.sequences);
     const std::unique_ptr<PolicyState> base = policy_.make_state(ctx_, model_.config, batch.sequences);
     auto& state = static_cast<SkipState&>(*base);
     if (common_) {
@@ -80,14 +82,30 @@ class Dial {
       state.find_share = share;
     }
     const Work before = ctx_.counters().total();
-    forward(ctx_, model_, batch, FreshPass{}, policy_, state);
+    forward(ctx_, model_, batch, cache, policy_, state);
     const Work work = ctx_.counters().total() - before;
     return work.madds - work.policy_madds;
+  }
+
+  // Room for these rows. Through a cache, as inference goes.
+  KvCache filled_cache(const std::vector<BatchRow>& rows, int64_t sequences) const {
+    std::vector<int64_t> lengths(static_cast<size_t>(sequences));
+    for (const BatchRow& row : rows) ++lengths[static_cast<size_t>(row.sequence)];
+    KvCacheOptions options;
+    options.sequences = sequences;
+    options.context = *std::max_element(lengths.begin(), lengths.end());
+    options.k_type = options_.k_type;
+    options.v_type = options_.v_type;
+    options.key_bias = policy_.has_key_bias();
+    KvCache cache(ctx_, model_.config, options);
+    for (size_t s = 0; s < lengths.size(); ++s) cache.reserve(ctx_, static_cast<int32_t>(s), lengths[s]);
+    return cache;
   }
 
   Context& ctx_;
   const Model& model_;
   const MethodPolicy& policy_;
+  const CalibrateOptions& options_;
   std::span<const std::vector<BatchRow>> batches_;
   std::vector<float> weights_;
   std::vector<std::vector<float>> scores_;  // (2L), of the last pass
@@ -154,7 +172,7 @@ uint64_t dense_block_madds(const ModelConfig& config, std::span<const BatchRow> 
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,
                       std::span<const std::vector<BatchRow>> batches, const CalibrateOptions& options) {
   if (batches.empty()) fail("calibrate: there is no text");
-  Dial dial(ctx, model, policy, batches);
+  Dial dial(ctx, model, policy, batches, options);
   Calibration table;
   table.weight_type = weight_type_name(model);
   std::vector<float> budgets = options.budgets;

@@ -26,7 +26,8 @@ struct Calibration {
 struct CalibrateOptions {
   std::vector<float> budgets{0.95f, 0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
   float tolerance = 0.005f;
-  int most_passes = 8;  // for each budget
+  int most_passes = 8;                               // for each budget
+  DType k_type = DType::kF16, v_type = DType::kF16;  // of the cache: its rounding moves scores, too
   std::function<void(int64_t passes)> on_progress = nullptr;
 };
 

@@ -51,6 +51,7 @@ TEST_P(Calibrated, MeetsItsBudgets) {
   const std::vector<Rows> batches{quiet_rows(12, 1)};
   CalibrateOptions options;
   options.budgets = {0.8f, 0.9f, 0.7f};
+  options.k_type = options.v_type = DType::kF32;  // as achieved() has it
   const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, batches, options);
   ASSERT_EQ(table.points.size(), 3u);
   EXPECT_EQ(table.weight_type, "f32");
