@@ -152,9 +152,10 @@ class Product {
   Side staying_{}, moving_{};
 };
 
-// C = beta · C, where there is nothing to sum.
+// C = beta · C, where there is nothing to sum. Nothing at all where beta is 1: the gradient of a weight that
+// no row reached is not even read.
 bool finished_without_sums(const GemmArgs& args) {
-  for (int64_t r = 0; args.k <= 0 && r < args.m; ++r) {
+  for (int64_t r = 0; args.k <= 0 && args.beta != 1.0f && r < args.m; ++r) {
     float* row = args.c + r * args.c_stride;
     for (int64_t i = 0; i < args.n; ++i) row[i] = args.beta == 0.0f ? 0.0f : args.beta * row[i];
   }

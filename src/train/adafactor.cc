@@ -61,7 +61,7 @@ class Adafactor final : public Optimizer {
     return static_cast<double>(g) * static_cast<double>(g) + static_cast<double>(config_.eps);
   }
   void follow(float& mean, double value) const {
-    mean = std::fma(beta2_, mean, (1 - beta2_) * static_cast<float>(value));
+    mean = beta2_ * mean + (1 - beta2_) * static_cast<float>(value);
   }
 
   void row_means(Context& ctx, const float* gradient, const Moments& place, float* means) const {
@@ -131,7 +131,7 @@ class Adafactor final : public Optimizer {
       for (int64_t k = 0; k < columns; ++k) {
         const int64_t i = row * columns + k;
         float u = scale * gradient[i] * factor / std::sqrt(by_column[k]);
-        if (mean) u = mean[i] = std::fma(config_.beta1, mean[i], (1 - config_.beta1) * u);
+        if (mean) u = mean[i] = config_.beta1 * mean[i] + (1 - config_.beta1) * u;
         value[i] = value[i] * keep - u;
       }
     });

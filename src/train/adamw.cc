@@ -43,8 +43,8 @@ class AdamW final : public Optimizer {
     const float beta1 = config_.beta1, beta2 = config_.beta2, eps = config_.eps;
     for (int64_t i = begin; i < end; ++i) {
       const float g = gradient[i];
-      mean[i] = std::fma(beta1, mean[i], (1 - beta1) * g);
-      square[i] = std::fma(beta2, square[i], (1 - beta2) * g * g);
+      mean[i] = beta1 * mean[i] + (1 - beta1) * g;
+      square[i] = beta2 * square[i] + (1 - beta2) * g * g;
       value[i] =
           value[i] * factors.keep - factors.rate * mean[i] / (std::sqrt(square[i]) * factors.root + eps);
     }

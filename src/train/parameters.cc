@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "model/load.h"
 #include "model/weights.h"
+#include "ops/row_access.h"
 #include "quant/half.h"
 #include "tensor/tape.h"
 
@@ -71,12 +72,13 @@ void ParameterSet::zero_gradients(Context& ctx) {
 }
 
 void ParameterSet::refresh(Context& ctx) {
+  const auto round = row_kernels(ctx.isa()).to_bf16;
   for (Parameter& parameter : list_) {
     if (!parameter.half) continue;
     const float* master = master_.data<float>() + parameter.begin;
     auto* half = parameter.half.data<uint16_t>();
     ctx.pool().parallel_for(parameter.size, kBlock, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) half[i] = bf16_of_f32(master[i]);
+      round(master + begin, half + begin, end - begin);
     });
   }
 }

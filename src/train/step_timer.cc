@@ -23,7 +23,7 @@ StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options)
   optimizer_ = make_optimizer({}, *parameters_);
 }
 
-double StepTimer::step() {
+StepTimer::Seconds StepTimer::step() {
   Rng rng(1, {static_cast<uint32_t>(steps_), 0, 0});
   const auto vocab = static_cast<uint32_t>(options_.model.vocab);
   std::vector<BatchRow> rows;
@@ -35,8 +35,13 @@ double StepTimer::step() {
       targets.push_back(static_cast<int32_t>(rng.below(vocab)));
     }
   }
-  const auto start = std::chrono::steady_clock::now();
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  const Clock::time_point start = Clock::now();
   parameters_->zero_gradients(ctx_);
+  const Clock::time_point pass_start = Clock::now();
   {
     const ArenaScope arena(ctx_);
     const TapeScope recording(ctx_, tape_);
@@ -62,11 +67,12 @@ double StepTimer::step() {
     logits = {};  // as in the trainer: its memory becomes its gradient's
     tape_.backward(ctx_, loss);
   }
+  const double pass = since(pass_start);
   const double norm = gradient_norm(ctx_, *parameters_);
   if (norm > 1) scale_gradients(ctx_, *parameters_, static_cast<float>(1 / norm));
   optimizer_->step(ctx_, *parameters_, 1e-4);
   ++steps_;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return {since(start), pass};
 }
 
 }  // namespace fathom

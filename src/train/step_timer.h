@@ -22,8 +22,11 @@ class StepTimer {
  public:
   StepTimer(Context& ctx, const StepTimerOptions& options);
 
-  // Forward, loss, backward, clipping, AdamW. -> seconds
-  double step();
+  struct Seconds {
+    double all = 0;   // forward, loss, backward, clipping, AdamW
+    double pass = 0;  // without the last two
+  };
+  Seconds step();
   int64_t rows() const { return options_.batch * options_.context; }
   double skip_ratio() const { return skip_ratio_; }  // of the last step
   size_t activation_bytes() const { return tape_.peak_bytes(); }
