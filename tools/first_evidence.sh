@@ -37,7 +37,7 @@ runs() {
   echo "skip_middle 1 - --set method=skip_middle --set method.final_target=0.5 --set model.architecture=skip_middle --set model.norm_placement=sandwich --set model.embedding_norm=true --set model.tied=false"
   echo "mixture_of_depths 1 - --set method=mixture_of_depths --set method.share=falling --set method.share_end=0.7"
   echo "calm 1 - --set method=calm --set method.threshold=0.6"
-  echo "free 1 - --set method=free --set method.threshold=0.6"
+  echo "free 1 - --set method=free --set method.threshold=0.6 --set method.state_weight=0.01"
   echo "layer_skip 1 - --set method=layer_skip --set method.dropout=0.2 --set method.exit_layer=6"
   echo "wide_ffn 1 - --set method=wide_ffn --set method.share_end=0.5 --set model.ffn_width=352"
   echo "highway 1 - --set method=highway"
