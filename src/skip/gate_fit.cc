@@ -180,6 +180,14 @@ std::vector<std::pair<Tensor, Tensor>> heads_of(MethodPolicy& policy, const Mode
 
 }  // namespace
 
+bool has_gate_heads(MethodPolicy& policy) {
+  const std::vector<Field> fields = policy.fields();
+  return std::any_of(fields.begin(), fields.end(), [](const Field& field) {
+    return (field.name == "two_stage" || field.name == "gate_skip.two_stage") &&
+           *std::get<bool*>(field.value);
+  });
+}
+
 GateFit fit_gate_heads(Context& ctx, MethodPolicy& policy, const Model& model, std::span<const Batch> batches,
                        double ridge) {
   bool& two_stage = *std::get<bool*>(gate_field(policy, "two_stage").value);

@@ -12,6 +12,9 @@ struct GateFit {
   double explained = 0;  // 1 − squared error / variance, over all gates
 };
 
+// Does the policy have two-stage gates? Then training ends with fit_gate_heads().
+bool has_gate_heads(MethodPolicy& policy);
+
 // Least squares of logit ḡ (the mean of the gate) on the gate's input over the batches, each a whole pass at
 // full depth; `ridge`, relative to the inputs' mean square, keeps directions that never vary at 0. Fills the
 // head tensors of a policy with two_stage gates, on the CPU; a UserError where it has none.

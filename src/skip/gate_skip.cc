@@ -91,7 +91,8 @@ struct GateSkipConfig {
       "the paper's b at inference: share of rows kept per layer under --decide batch_quantile");
     v("skip", skip, "which units may skip; a gate that skips nothing still scales");
     v("every_second_layer", every_second_layer, "only odd blocks skip");
-    v("two_stage", two_stage, "a scalar head decides; the gate itself is opened for the kept rows only");
+    v("two_stage", two_stage,
+      "after training a scalar head, fitted to the gate, decides; the gate opens for the kept rows only");
     v("copy_kv", copy_kv,
       "as printed: at inference a skipped row's keys and values are those of the layer below");
   }
@@ -202,7 +203,7 @@ Tensor GateSkip::open(UnitCall& call, const Tensor& x) const {
 void GateSkip::score(UnitCall& call, Decision& decision) const {
   Context& ctx = call.ctx;
   const Tensor x = gate_input(call, call.input.h);
-  if (config_.two_stage) {
+  if (config_.two_stage && !call.state.training) {  // heads are fitted to the gates when those have learned
     const Gate& gate = gate_of(call.input);
     decision.score = apply(ctx, Unary::kSigmoid, scalar_head(ctx, x, gate.head, gate.head_bias));
     decision.gate = {};  // blend() opens the kept rows' gates

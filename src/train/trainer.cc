@@ -7,6 +7,7 @@
 #include "model/flops.h"
 #include "model/transformer.h"
 #include "ops/cross_entropy.h"
+#include "skip/gate_fit.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kSpikeWarmup = 20;    // steps before the running mean says anything
 constexpr double kMeanMemory = 0.98;    // of the running mean
 constexpr int64_t kPrepareSamples = 4;  // of training text, to measure units on
+constexpr int64_t kFitSamples = 32;     // to fit heads on
 
 std::vector<BatchRow> rows_of(const TrainBatch& part) {
   std::vector<BatchRow> rows(part.tokens.size());
@@ -108,6 +110,17 @@ void Trainer::prepare() {
   const TrainBatch sample = train_.batch(0, std::min(kPrepareSamples, train_.samples()), 0);
   const Batch batch = make_batch(ctx_, rows_of(sample));
   recipe_.method->prepare(ctx_, model_, std::span(&batch, 1));
+}
+
+// What is fitted when everything else has learned: the scalar heads of two-stage gates.
+void Trainer::fit_heads() {
+  if (!has_gate_heads(*recipe_.method)) return;
+  const ArenaScope scope(ctx_);
+  const TrainBatch sample = train_.batch(0, std::min(kFitSamples, train_.samples()), 0);
+  const Batch batch = make_batch(ctx_, rows_of(sample));
+  const GateFit fit = fit_gate_heads(ctx_, *recipe_.method, model_, std::span(&batch, 1));
+  log_info(fmt::format("gate heads fitted to {} rows: {:.1f} % of the gates' variance explained", fit.rows,
+                       100 * fit.explained));
 }
 
 void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, PartFigures& figures) {

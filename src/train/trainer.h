@@ -62,6 +62,7 @@ class Trainer {
   struct PartFigures;
 
   void prepare();
+  void fit_heads();
   void run_part(const TrainBatch& part, double weight_sum, bool want_ce, PartFigures& figures);
   void load(const CheckpointPlace& place);
   CheckpointPlace checkpoint();
