@@ -92,9 +92,9 @@ struct Generator::Run {
     if (options.on_text) options.on_text({text, result.depth.empty() ? 0.0 : result.depth.back()});
   }
 
-  void accept(int32_t id) {
+  void accept(int32_t id, double depth) {
     result.ids.push_back(id);
-    result.depth.push_back(static_cast<double>(model.config.layers));
+    result.depth.push_back(depth);
     history.push_back(id);
     if (!model.tokenizer) return;
     show(stops.feed(utf8.feed(at_start ? model.tokenizer->decode({id}) : model.tokenizer->piece(id))));
@@ -113,6 +113,17 @@ void Generator::keep_logits(const Tensor& row, std::vector<float>& logits) {
   copy_to_host(feeder_.context(), row, logits);
 }
 
+// The next tokens, in one pass; its mean depth is that of the token it will give.
+Tensor Generator::feed(std::span<const int32_t> tokens, LogitsFor logits) {
+  const uint64_t before = feeder_.work().unit_rows;
+  const Tensor row = feeder_.feed(sequence_, tokens, logits);
+  const auto units = static_cast<double>(feeder_.work().unit_rows - before);
+  const bool counted = feeder_.context().device() == Device::kCpu;
+  depth_ = counted ? units / static_cast<double>(2 * tokens.size())
+                   : static_cast<double>(feeder_.model().config.layers);
+  return row;
+}
+
 // false: cancelled on the way.
 bool Generator::feed_prompt(std::span<const int32_t> tokens, const GenerateOptions& options,
                             std::vector<float>& logits) {
@@ -121,8 +132,7 @@ bool Generator::feed_prompt(std::span<const int32_t> tokens, const GenerateOptio
     const size_t count = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(1, options.chunk)));
     const bool last = count == tokens.size();
     const ArenaScope scope(feeder_.context());
-    const Tensor row =
-        feeder_.feed(sequence_, tokens.first(count), last ? LogitsFor::kLast : LogitsFor::kNone);
+    const Tensor row = feed(tokens.first(count), last ? LogitsFor::kLast : LogitsFor::kNone);
     if (last) keep_logits(row, logits);
     fed_.insert(fed_.end(), tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(count));
     tokens = tokens.subspan(count);
@@ -132,7 +142,7 @@ bool Generator::feed_prompt(std::span<const int32_t> tokens, const GenerateOptio
 
 void Generator::feed_one(int32_t token, std::vector<float>& logits) {
   const ArenaScope scope(feeder_.context());
-  keep_logits(feeder_.feed(sequence_, {&token, 1}, LogitsFor::kLast), logits);
+  keep_logits(feed({&token, 1}, LogitsFor::kLast), logits);
   fed_.push_back(token);
 }
 
@@ -188,7 +198,7 @@ FinishReason Generator::decode(Run& run) {
   while (!cancelled(options)) {
     const int32_t id = run.sampler.next(run.logits, run.history, static_cast<int64_t>(run.history.size()));
     if (contains(options.end_ids, id)) return FinishReason::kStop;
-    run.accept(id);
+    run.accept(id, depth_);
     if (run.stops.stopped()) return FinishReason::kStop;
     if (static_cast<int64_t>(run.result.ids.size()) == options.max_tokens) return FinishReason::kLength;
     if (fed_.size() == context) {

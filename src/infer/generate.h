@@ -39,7 +39,7 @@ struct GenerateOptions {
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> ids;   // generated, without the token that ended the text
-  std::vector<double> depth;  // of each: units run / 2
+  std::vector<double> depth;  // of each: units run / 2 in the pass that gave it
   int64_t prompt_tokens = 0,
           reused_tokens = 0;  // of the prompt: those whose keys and values were still in the cache
   FinishReason finish = FinishReason::kLength;
@@ -68,6 +68,7 @@ class Generator {
   bool feed_prompt(std::span<const int32_t> tokens, const GenerateOptions& options,
                    std::vector<float>& logits);
   FinishReason decode(Run& run);
+  Tensor feed(std::span<const int32_t> tokens, LogitsFor logits);
   void feed_one(int32_t token, std::vector<float>& logits);
   bool shift_context(const GenerateOptions& options, std::vector<float>& logits);
   void keep_logits(const Tensor& row, std::vector<float>& logits);
@@ -75,6 +76,7 @@ class Generator {
   Feeder& feeder_;
   int32_t sequence_;
   std::vector<int32_t> fed_;  // what the cache holds
+  double depth_ = 0;          // of the last pass, mean over its rows: units run / 2
 };
 
 }  // namespace fathom

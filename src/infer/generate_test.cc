@@ -207,5 +207,33 @@ TEST(Feeder, ASteadyDecodeStepMakesNoHeapAllocation) {
   EXPECT_EQ(heap_allocations(), before);
 }
 
+// Everybody skips the FFN of layer 1, and attention too at every second position.
+class Shallower final : public SkipPolicy {
+ public:
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState&) const override {
+    Decision decision;
+    decision.kept = RowSet::all(input.h.dim(0));
+    if (input.layer != 1) return decision;
+    int32_t first = 0;
+    copy_to_host(ctx, input.batch.positions.rows(0, 1), std::span(&first, 1));
+    const bool alone = input.h.dim(0) == 1;
+    if (input.unit == Unit::kFfn || (alone && first % 2 == 1)) decision.kept = RowSet::none(input.h.dim(0));
+    return decision;
+  }
+};
+
+TEST(Generate, DepthIsWhatThePassRan) {
+  StoryModel story;
+  const Shallower policy;
+  Feeder feeder(story.ctx, story.model, story.cache, policy, story.state);
+  Generator generator(feeder);
+  GenerateOptions options;
+  options.sampler.temperature = 0;
+  options.max_tokens = 5;
+  // The prompt's pass gives the first token; then positions 3, 4, 5, 6 one by one.
+  EXPECT_EQ(generator.run(std::vector<int32_t>{1, 403, 407}, options).depth,
+            (std::vector<double>{4.5, 4.0, 4.5, 4.0, 4.5}));
+}
+
 }  // namespace
 }  // namespace fathom

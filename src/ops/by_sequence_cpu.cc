@@ -27,6 +27,7 @@ std::vector<float> inverse_totals(const Tensor& sequence, const Tensor& weights,
   for (int64_t r = 0; r < rows; ++r)
     totals[static_cast<size_t>(sequence.data<int32_t>()[r])] += static_cast<double>(weight_of(weights, r));
   std::vector<float> inverse;
+  inverse.reserve(totals.size());
   for (const double total : totals) inverse.push_back(total == 0 ? 0.0f : static_cast<float>(1.0 / total));
   return inverse;
 }

@@ -144,7 +144,8 @@ float quantise_symmetric(const float* in, int levels, uint8_t* q) {
   for (int i = 0; i < 32; ++i) {
     if (std::fabs(in[i]) > std::fabs(largest)) largest = in[i];
   }
-  const float half = static_cast<float>(levels / 2);
+  const int middle = levels / 2;
+  const auto half = static_cast<float>(middle);
   const float scale = largest / -half;
   const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
   for (int i = 0; i < 32; ++i) q[i] = truncate(in[i] * inverse + (half + 0.5f), levels - 1);
