@@ -196,6 +196,32 @@ TEST_F(Trainers, NoNumberStopsOrRollsBack) {
   EXPECT_EQ(state["sample"], 21 * 4);  // one step's data was passed by
 }
 
+// A spike: the weights jump when the running mean has settled (after 20 steps).
+TEST_F(Trainers, ASpikeIsNoStep) {
+  Run run(recipe(R"("spike": 1.5, "steps": 24, "seed": 3)"), folder_.at("run"));
+  run.recipe.train.steps = 22;
+  EXPECT_EQ(run.run().steps, 22);
+  for (float& value : run.trainer->parameters().values()) value *= 8;
+  const auto before = std::vector<float>(run.trainer->parameters().values().begin(),
+                                         run.trainer->parameters().values().end());
+  run.recipe.train.steps = 24;
+  try {
+    run.run();
+    FAIL() << "the spike was trained on";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("step 23: the loss is"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("step-22 is as it was"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), run.trainer->parameters().values().begin()));
+
+  Run calm(recipe(R"("steps": 24, "seed": 3)"), folder_.at("calm"));  // without the key, it goes on
+  calm.recipe.train.steps = 22;
+  calm.run();
+  for (float& value : calm.trainer->parameters().values()) value *= 8;
+  calm.recipe.train.steps = 24;
+  EXPECT_EQ(calm.run().steps, 24);
+}
+
 TEST_F(Trainers, StopsEarlyAndWhenAsked) {
   Run run(
       recipe(
