@@ -74,6 +74,9 @@ TEST_P(SmallRecipe, RunsAndItsResultIsUsed) {
   const ProgramResult scored = run_fathom(words);
   ASSERT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_GT(scored.json().at("nll"), 0.5);
+  std::vector<std::string> asked{"info", "-m", words[2], "--json"};
+  if (!whole) asked.insert(asked.end(), {"--adapter", checkpoint + "/skip"});
+  if (GetParam() != "dense") EXPECT_EQ(run_fathom(asked).json().at("method").at("name"), GetParam());
   fs::remove_all(out);
 }
 

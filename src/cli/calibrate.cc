@@ -112,8 +112,8 @@ int run_calibrate(const Arguments& arguments) {
     out["budgets"] = Json::array();
     out["achieved"] = Json::array();
     for (const CalibrationPoint& point : table.points) {
-      out["budgets"].push_back(point.budget);
-      out["achieved"].push_back(point.achieved);
+      out["budgets"].push_back(short_decimal(point.budget));
+      out["achieved"].push_back(short_decimal(point.achieved));
     }
     out["adapter"] = folder;
     print_json(out);

@@ -10,10 +10,12 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
+#include "infer/calibrate.h"
 #include "io/file_kind.h"
 #include "io/gguf.h"
 #include "model/weights.h"
 #include "quant/formats.h"
+#include "skip/adapter.h"
 #include "text/chat_template.h"
 
 namespace fathom {
@@ -161,6 +163,39 @@ int64_t bytes_on_disk(const std::string& path) {
   return bytes;
 }
 
+// The method of an adapter, or of the folder that a model was trained into.
+Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
+  Adapter adapter = load_adapter(*loaded.ctx, folder, loaded.model, force);
+  int64_t parameters = 0;
+  for (const MethodParameter& own : adapter.policy->describe(loaded.model.config))
+    parameters += own.shape.numel();
+  Json out;
+  out["name"] = adapter.policy->name();
+  out["parameters"] = parameters;
+  out["config"] = Json::parse(adapter.policy->to_json());
+  out["calibration"] = Json::object();
+  for (const Calibration& table :
+       calibrations_from_json(adapter.extra.calibration, 2 * loaded.model.config.layers, printable(folder))) {
+    Json budgets = Json::array();
+    for (const CalibrationPoint& point : table.points) budgets.push_back(short_decimal(point.budget));
+    out["calibration"][table.weight_type] = budgets;
+  }
+  return out;
+}
+
+// model_json(), and the method where there is one.
+Json model_and_method_json(const ModelOptions& o) {
+  LoadedModel loaded = load_from_options(o);
+  Json out = model_json(loaded.model);
+  const std::string beside = loaded.model.path + "/skip";
+  if (!o.adapter.empty()) {
+    out["method"] = method_json(o.adapter, loaded, o.force_adapter);
+  } else if (std::filesystem::is_directory(beside)) {
+    out["method"] = method_json(beside, loaded, true);
+  }
+  return out;
+}
+
 std::string plain(const Json& value) {
   return value.is_string() ? printable(value.get<std::string>(), 100) : value.dump();
 }
@@ -185,6 +220,13 @@ void print_plain(const Json& info) {
       text += fmt::format("{:<22} {}\n", "tokenizer " + key, shown);
     }
   }
+  if (info.contains("method")) {
+    const Json& method = info["method"];
+    text += fmt::format("{:<22} {}, {} parameters\n", "method", plain(method["name"]),
+                        plain(method["parameters"]));
+    for (const auto& [type, budgets] : method["calibration"].items())
+      text += fmt::format("{:<22} {}\n", "budgets for " + printable(type), budgets.dump());
+  }
   if (info.contains("metadata")) {
     for (const auto& [key, value] : info["metadata"].items())
       text += fmt::format("  {} = {}\n", printable(key), plain(value));
@@ -199,6 +241,8 @@ int run_info(const Arguments& arguments) {
             "fathom info -m SmolLM2-135M-Instruct.Q4_1.gguf --json");
   ModelOptions o;
   add_model_options(args, o, false);
+  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method, to describe too");
+  args.flag("--force-adapter", o.force_adapter, "Although it was made for other weights");
   if (!args.parse(arguments)) return 0;
   check_model_options(args, o);
   const ModelFiles files = find_model(o.model);
@@ -208,7 +252,7 @@ int run_info(const Arguments& arguments) {
   const bool gguf = file_kind(files.model) == FileKind::kGguf;
   try {
     const bool vocabulary = gguf && GgufFile::open(files.model)->tensors().empty();
-    info.update(vocabulary ? gguf_json(files.model, "") : model_json(load_from_options(o).model));
+    info.update(vocabulary ? gguf_json(files.model, "") : model_and_method_json(o));
   } catch (const UserError& error) {
     if (!gguf) throw;
     info.update(gguf_json(files.model, error.what()));

@@ -23,6 +23,10 @@ void print_json(const nlohmann::ordered_json& object) {
   print(object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
+double short_decimal(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
 void add_savings(nlohmann::ordered_json& object, const Savings& savings) {
   object["skip_ratio"] = savings.skip_ratio;
   object["block_flops"] = savings.block_flops;

@@ -15,6 +15,9 @@ void print(std::string_view text);
 // The one object of --json, on one line; bytes that are no UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& object);
 
+// The shortest decimal that reads back as this float: 0.8, not 0.800000011920929.
+double short_decimal(float value);
+
 void add_savings(nlohmann::ordered_json& object, const Savings& savings);
 
 // Text of a model for a terminal: control characters other than line end and tab as \xNN, so that it cannot
