@@ -170,9 +170,9 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
   for (const MethodParameter& own : adapter.policy->describe(loaded.model.config))
     parameters += own.shape.numel();
   Json out;
-  out["name"] = adapter.policy->name();
-  out["parameters"] = parameters;
-  out["config"] = Json::parse(adapter.policy->to_json());
+  out["method"] = adapter.policy->name();
+  out["method_parameters"] = parameters;
+  out["method_config"] = Json::parse(adapter.policy->to_json());
   out["calibration"] = Json::object();
   for (const Calibration& table :
        calibrations_from_json(adapter.extra.calibration, 2 * loaded.model.config.layers, printable(folder))) {
@@ -189,9 +189,9 @@ Json model_and_method_json(const ModelOptions& o) {
   Json out = model_json(loaded.model);
   const std::string beside = loaded.model.path + "/skip";
   if (!o.adapter.empty()) {
-    out["method"] = method_json(o.adapter, loaded, o.force_adapter);
+    out.update(method_json(o.adapter, loaded, o.force_adapter));
   } else if (std::filesystem::is_directory(beside)) {
-    out["method"] = method_json(beside, loaded, true);
+    out.update(method_json(beside, loaded, true));
   }
   return out;
 }
@@ -220,11 +220,8 @@ void print_plain(const Json& info) {
       text += fmt::format("{:<22} {}\n", "tokenizer " + key, shown);
     }
   }
-  if (info.contains("method")) {
-    const Json& method = info["method"];
-    text += fmt::format("{:<22} {}, {} parameters\n", "method", plain(method["name"]),
-                        plain(method["parameters"]));
-    for (const auto& [type, budgets] : method["calibration"].items())
+  if (info.contains("calibration") && info["calibration"].is_object()) {
+    for (const auto& [type, budgets] : info["calibration"].items())
       text += fmt::format("{:<22} {}\n", "budgets for " + printable(type), budgets.dump());
   }
   if (info.contains("metadata")) {
