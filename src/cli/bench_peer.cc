@@ -21,11 +21,7 @@ PeerSpeed Peer::run(const std::string& model, int64_t prompt, int64_t tokens, in
       run_process({program_, "-m", model, "-p", std::to_string(prompt), "-n", std::to_string(tokens), "-t",
                    std::to_string(threads), "-r", "1", "-ngl", "0", "-o", "json"});
   const nlohmann::json tests = nlohmann::json::parse(result.out, nullptr, false);
-  if (result.exit_code != 0 || !tests.is_array()) {
-    const std::string words =
-        result.err.size() > 200 ? result.err.substr(result.err.size() - 200) : result.err;
-    fail("{} failed (exit {}): {}", printable(program_), result.exit_code, printable(words));
-  }
+  if (result.exit_code != 0 || !tests.is_array()) fail_process(program_, result);
   PeerSpeed speed;
   for (const auto& test : tests) {
     const double rate = test.value("avg_ts", 0.0);

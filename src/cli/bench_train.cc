@@ -75,11 +75,7 @@ Json run_torch(const std::string& command, const TrainShape& s, const char* prec
   words.insert(words.end(), {precision, std::to_string(threads)});
   const ProcessResult result = run_process(words);
   const Json json = Json::parse(result.out, nullptr, false);
-  if (result.exit_code != 0 || !json.is_object()) {
-    const std::string last =
-        result.err.size() > 200 ? result.err.substr(result.err.size() - 200) : result.err;
-    fail("{} failed (exit {}): {}", printable(command), result.exit_code, printable(last));
-  }
+  if (result.exit_code != 0 || !json.is_object()) fail_process(command, result);
   return json;
 }
 

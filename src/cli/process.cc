@@ -83,4 +83,11 @@ ProcessResult run_process(const std::vector<std::string>& command) {
   return result;
 }
 
+void fail_process(const std::string& program, const ProcessResult& result) {
+  constexpr size_t kWords = 200;
+  const std::string& err = result.err;
+  fail("{} failed (exit {}): {}", printable(program), result.exit_code,
+       printable(err.size() > kWords ? err.substr(err.size() - kWords) : err));
+}
+
 }  // namespace fathom

@@ -14,4 +14,7 @@ struct ProcessResult {
 // command[0] is looked up in PATH unless it has a slash. One that cannot be started is a UserError.
 ProcessResult run_process(const std::vector<std::string>& command);
 
+// A UserError with the program's exit code and its last words.
+[[noreturn]] void fail_process(const std::string& program, const ProcessResult& result);
+
 }  // namespace fathom

@@ -25,7 +25,7 @@ class Dial {
       weights_.push_back(policy.threshold_weight(model.config, unit));
     common_ = *std::max_element(weights_.begin(), weights_.end()) > 0;
     scores_.resize(weights_.size());
-    for (const auto& batch : batches) dense_ += dense_block_madds(model.config, batch);
+    for (const auto& batch : batches) dense_ += dense_work(model.config, batch).block_madds;
     std::vector<float> open(weights_.size(), -INFINITY);
     if (common_) run_all(open, 1);
   }
@@ -141,8 +141,7 @@ std::vector<float> Calibration::thresholds(float budget) const {
   const CalibrationPoint& least = points.back();
   if (budget < least.budget - 1e-6f)
     fail("a budget of {:g} is below the smallest that was calibrated, {:g}", budget, least.budget);
-  // Above the largest budget: towards the point at 1, where nothing skips (its thresholds are half-way down
-  // the largest point's, as a score that low does not occur).
+  // Between the largest budget and 1 nothing was calibrated: its thresholds, which save a little more, serve.
   if (budget >= points.front().budget) {
     std::vector<float> open = points.front().thresholds;
     if (budget >= 1) std::fill(open.begin(), open.end(), -INFINITY);
@@ -159,14 +158,6 @@ std::vector<float> Calibration::thresholds(float budget) const {
                      : above.thresholds[i] + place * (below.thresholds[i] - above.thresholds[i]);
   }
   return mixed;
-}
-
-uint64_t dense_block_madds(const ModelConfig& config, std::span<const BatchRow> rows) {
-  std::map<int32_t, int64_t> lengths;
-  for (const BatchRow& row : rows) ++lengths[row.sequence];
-  uint64_t madds = 0;
-  for (const auto& [sequence, length] : lengths) madds += dense_work(config, length, 0, 0).block_madds;
-  return madds;
 }
 
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,

@@ -45,7 +45,4 @@ std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t
                                                 const std::string& where);
 std::string calibrations_to_json(std::span<const Calibration> tables);
 
-// Multiply-adds of a dense pass's blocks over these rows, whole sequences.
-uint64_t dense_block_madds(const ModelConfig& config, std::span<const BatchRow> rows);
-
 }  // namespace fathom

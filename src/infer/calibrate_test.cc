@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "model/flops.h"
 #include "skip/tiny_model_test.h"
 
 namespace fathom {
@@ -34,7 +35,7 @@ struct Routed {
     forward(ctx, model, batch, FreshPass{}, *policy, state);
     const Work work = ctx.counters().total() - before;
     return static_cast<float>(work.madds - work.policy_madds) /
-           static_cast<float>(dense_block_madds(model.config, rows));
+           static_cast<float>(dense_work(model.config, rows).block_madds);
   }
 };
 

@@ -45,7 +45,7 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
   const bool same_rows = &queries == &own || (queries.is_all() && own.is_all());
   const auto input = [&](const RowSet& rows) {  // (rows, width)
     const Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.attention_norm);
-    return decision.input_gate ? scale_rows(ctx, x, gather_gate(ctx, decision.input_gate, rows)) : x;
+    return decision.input_gate ? scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows)) : x;
   };
   const auto turned = [&](const Tensor& x, const Tensor& norm_weight, const RowSet& rows) {
     return rope(ctx, split_heads(ctx, config, x, norm_weight), gather_rows(ctx, batch.positions, rows),

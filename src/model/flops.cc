@@ -1,6 +1,7 @@
 #include "model/flops.h"
 
 #include <algorithm>
+#include <map>
 
 namespace fathom {
 
@@ -22,6 +23,27 @@ DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int6
   work.cache_entries = static_cast<uint64_t>(entries);
   work.unit_rows = static_cast<uint64_t>(2 * config.layers * rows);
   return work;
+}
+
+DenseWork dense_work(const ModelConfig& config, std::span<const BatchRow> rows) {
+  struct Length {
+    int64_t rows = 0, logit_rows = 0;
+  };
+  std::map<int32_t, Length> sequences;
+  for (const BatchRow& row : rows) {
+    Length& length = sequences[row.sequence];
+    ++length.rows;
+    length.logit_rows += row.wants_logits;
+  }
+  DenseWork all;
+  for (const auto& [sequence, length] : sequences) {
+    const DenseWork one = dense_work(config, length.rows, 0, length.logit_rows);
+    all.block_madds += one.block_madds;
+    all.output_madds += one.output_madds;
+    all.cache_entries += one.cache_entries;
+    all.unit_rows += one.unit_rows;
+  }
+  return all;
 }
 
 uint64_t dense_weight_bytes(const Model& model, int64_t rows, bool logits) {

@@ -2,7 +2,10 @@
 // from.
 #pragma once
 
+#include <span>
+
 #include "base/counters.h"
+#include "model/batch.h"
 #include "model/model.h"
 
 namespace fathom {
@@ -17,6 +20,9 @@ struct DenseWork {
 // Of one pass over `rows` new rows of one sequence that already holds `past` entries; `logit_rows` of them
 // through the output matrix.
 DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int64_t logit_rows);
+
+// Of one pass over these rows, which are whole sequences from their start.
+DenseWork dense_work(const ModelConfig& config, std::span<const BatchRow> rows);
 
 // Weights that a pass reads, whatever the number of sequences in it: every matrix once, and one row of the
 // embedding for each of `rows`.

@@ -12,20 +12,18 @@ std::span<const std::string_view> enum_names(SkippedKv) {
   return kNames;
 }
 
-Tensor gather_gate(Context& ctx, const Tensor& gate, const RowSet& rows) {
-  if (gate.rank() == 2) return gather_rows(ctx, gate, rows);
-  const Tensor column = gather_rows(ctx, gate.reshape({gate.dim(0), 1}), rows);
-  return column.reshape({column.dim(0)});
+void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, const Tensor& score,
+                Tensor& h) {
+  if (decision.masked) {
+    add_rows_to(ctx, h, RowSet::all(h.dim(0)), mask_rows(ctx, branch, decision.kept, score));
+  } else {
+    add_rows_to(ctx, h, decision.kept, branch);
+  }
 }
 
 void SkipPolicy::join(Context& ctx, const UnitInput&, const Decision& decision, const Tensor& branch,
                       Tensor& h, PolicyState&) const {
-  if (!branch) return;
-  if (decision.masked) {
-    add_rows_to(ctx, h, RowSet::all(h.dim(0)), mask_rows(ctx, branch, decision.kept, decision.score));
-  } else {
-    add_rows_to(ctx, h, decision.kept, branch);
-  }
+  if (branch) add_branch(ctx, decision, branch, decision.score, h);
 }
 
 }  // namespace fathom

@@ -71,11 +71,38 @@ class SkipPolicy {
   virtual void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
                     Tensor& h, PolicyState& state) const;
   virtual void after_block(Context&, const UnitInput&, Tensor& /*h*/, PolicyState&) const {}
-  virtual void end(Context&, const Model&, const Batch&, const Tensor& /*h*/, PolicyState&) const {}
 };
 
-// The gates of the given rows. gate: f32 (rows) or (rows, width)
-Tensor gather_gate(Context& ctx, const Tensor& gate, const RowSet& rows);
+// Adds the computed rows' branch to h where the rows are kept. Masked rows are dropped here;
+// straight-through, `score` (f32 (rows), undefined: nobody learns) gets the gradient of the mask.
+void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, const Tensor& score, Tensor& h);
+
+// Hands every question on to another policy: for who wants to see or change some of the answers.
+class ForwardingPolicy : public SkipPolicy {
+ public:
+  explicit ForwardingPolicy(const SkipPolicy& inner) : inner_(inner) {}
+  std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
+                                          int64_t sequences) const override {
+    return inner_.make_state(ctx, config, sequences);
+  }
+  bool has_key_bias() const override { return inner_.has_key_bias(); }
+  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
+    inner_.begin(ctx, model, batch, state);
+  }
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    return inner_.decide(ctx, input, state);
+  }
+  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
+            PolicyState& state) const override {
+    inner_.join(ctx, input, decision, branch, h, state);
+  }
+  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
+    inner_.after_block(ctx, input, h, state);
+  }
+
+ private:
+  const SkipPolicy& inner_;
+};
 
 // Every row runs everything.
 class DensePolicy final : public SkipPolicy {

@@ -97,7 +97,6 @@ Tensor run(const Pass& pass, KvCache* cache) {
     room.v = Tensor::empty(ctx, DType::kF32, shape);
   }
   for (int64_t layer = 0; layer < config.layers; ++layer) block(pass, layer, h, kv, room);
-  pass.policy.end(ctx, pass.model, pass.batch, h, pass.state);
   if (pass.batch.logit_rows.is_none()) return {};
   return output_logits(ctx, pass.model, gather_rows(ctx, h, pass.batch.logit_rows));
 }

@@ -101,20 +101,13 @@ class NormalEquations {
 };
 
 // Runs the policy and notes every gate's input and what the gate says.
-class GateWatcher final : public SkipPolicy {
+class GateWatcher final : public ForwardingPolicy {
  public:
   GateWatcher(const MethodPolicy& inner, bool residual, std::vector<NormalEquations>& equations)
-      : inner_(inner), residual_(residual), equations_(equations) {}
+      : ForwardingPolicy(inner), residual_(residual), equations_(equations) {}
 
-  std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config, int64_t n) const override {
-    return inner_.make_state(ctx, config, n);
-  }
-  bool has_key_bias() const override { return inner_.has_key_bias(); }
-  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
-    inner_.begin(ctx, model, batch, state);
-  }
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
-    Decision decision = inner_.decide(ctx, input, state);
+    Decision decision = ForwardingPolicy::decide(ctx, input, state);
     const Tensor x = residual_ ? input.h : unit_input(ctx, input.model, input.layer, input.unit, input.h);
     std::vector<float> inputs(static_cast<size_t>(x.numel())), means(static_cast<size_t>(x.dim(0)));
     copy_to_host(ctx, x, inputs);
@@ -128,20 +121,8 @@ class GateWatcher final : public SkipPolicy {
     equations_[gate].add(ctx.pool(), inputs, logits);
     return decision;
   }
-  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
-            PolicyState& state) const override {
-    inner_.join(ctx, input, decision, branch, h, state);
-  }
-  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
-    inner_.after_block(ctx, input, h, state);
-  }
-  void end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
-           PolicyState& state) const override {
-    inner_.end(ctx, model, batch, h, state);
-  }
 
  private:
-  const MethodPolicy& inner_;
   bool residual_;
   std::vector<NormalEquations>& equations_;
 };

@@ -5,6 +5,7 @@
 
 #include "ops/linear.h"
 #include "ops/quantile.h"
+#include "ops/rows.h"
 #include "ops/scale_rows.h"
 #include "ops/select_rows.h"
 
@@ -25,7 +26,7 @@ int64_t SkipState::truncate(Context& ctx, int32_t sequence, int64_t position) {
 
 Tensor Method::blend(UnitCall& call, const Decision& decision, const Tensor& branch) const {
   if (!decision.gate) return branch;
-  return scale_rows(call.ctx, branch, gather_gate(call.ctx, decision.gate, computed_rows(call, decision)));
+  return scale_rows(call.ctx, branch, gather_rows(call.ctx, decision.gate, computed_rows(call, decision)));
 }
 
 std::optional<RowSet> at_budget(UnitCall& call, const Tensor& score) {

@@ -151,7 +151,6 @@ class Method {
     return false;
   }
   virtual void after_block(UnitCall&, const Decision& /*attention's*/, Tensor& /*h*/) const {}
-  virtual void end(Context&, const Model&, const Batch&, const Tensor& /*h*/, SkipState&) const {}
 
   virtual SkippedKv skipped_kv(bool /*training*/) const { return SkippedKv::kProject; }
   virtual bool has_key_bias() const { return false; }

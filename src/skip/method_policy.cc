@@ -273,26 +273,15 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
   if (blend_->joins(call, decision, branch, h)) return;
   Tensor blended = blend_->blend(call, decision, branch);
   const bool learns = decide_->straight_through() && own(state).training && decision.score;
-  if (decision.masked) {
-    blended = mask_rows(ctx, blended, decision.kept, learns ? decision.score : Tensor());
-    add_rows_to(ctx, h, RowSet::all(h.dim(0)), blended);
-    return;
-  }
-  if (learns) {  // all rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1
-    const Tensor score = gather_gate(ctx, decision.score, decision.kept);
-    blended = scale_through(ctx, blended, score);
-  }
-  add_rows_to(ctx, h, decision.kept, blended);
+  // All rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1.
+  if (learns && !decision.masked)
+    blended = scale_through(ctx, blended, gather_rows(ctx, decision.score, decision.kept));
+  add_branch(ctx, decision, blended, learns ? decision.score : Tensor(), h);
 }
 
 void MethodPolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const {
   UnitCall call{ctx, input, own(state)};
   blend_->after_block(call, call.state.block, h);
-}
-
-void MethodPolicy::end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
-                       PolicyState& state) const {
-  for (const Part& each : parts_) each.method->end(ctx, model, batch, h, own(state));
 }
 
 }  // namespace fathom

@@ -85,8 +85,6 @@ class MethodPolicy final : public SkipPolicy {
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
             PolicyState& state) const override;
   void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override;
-  void end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
-           PolicyState& state) const override;
 
  private:
   struct Part {

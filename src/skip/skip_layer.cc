@@ -87,8 +87,7 @@ class SkipLayer final : public Method {
 
   bool joins(UnitCall& call, const Decision& decision, const Tensor& branch, Tensor& h) const override {
     if (config_.wrap != Units::kFfn || call.input.unit != Unit::kFfn) return false;
-    const Tensor blended = decision.masked ? mask_rows(call.ctx, branch, decision.kept) : branch;
-    add_rows_to(call.ctx, h, computed_rows(call, decision), blended);
+    add_branch(call.ctx, decision, branch, {}, h);
     scale(call, decision, h);
     return true;
   }

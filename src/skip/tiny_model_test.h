@@ -110,15 +110,11 @@ struct Seen {
   Work work;
 };
 
-class Watch final : public SkipPolicy {
+class Watch final : public ForwardingPolicy {
  public:
-  Watch(const SkipPolicy& inner, Seen& seen) : inner_(inner), seen_(seen) {}
-  bool has_key_bias() const override { return inner_.has_key_bias(); }
-  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
-    inner_.begin(ctx, model, batch, state);
-  }
+  Watch(const SkipPolicy& inner, Seen& seen) : ForwardingPolicy(inner), seen_(seen) {}
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
-    const Decision decision = inner_.decide(ctx, input, state);
+    const Decision decision = ForwardingPolicy::decide(ctx, input, state);
     const auto rows = static_cast<size_t>(input.h.dim(0));
     std::vector<uint8_t> kept(rows, decision.kept.is_all() ? 1 : 0);
     if (decision.kept.ids()) {
@@ -132,20 +128,8 @@ class Watch final : public SkipPolicy {
     seen_.skipped_kv.push_back(decision.skipped_kv);
     return decision;
   }
-  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
-            PolicyState& state) const override {
-    inner_.join(ctx, input, decision, branch, h, state);
-  }
-  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
-    inner_.after_block(ctx, input, h, state);
-  }
-  void end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
-           PolicyState& state) const override {
-    inner_.end(ctx, model, batch, h, state);
-  }
 
  private:
-  const SkipPolicy& inner_;
   Seen& seen_;
 };
 

@@ -113,24 +113,18 @@ enum class Through : uint8_t { kNothing, kMask, kBlock };  // what is straight-t
 
 // The function whose gradient a straight-through estimator is: the mask m replaced by m₀ + (s − s₀),
 // SkipLayer's factor by 1 + (g − g₀). Decisions are replayed.
-class Surrogate final : public SkipPolicy {
+class Surrogate final : public ForwardingPolicy {
  public:
   Surrogate(const MethodPolicy& inner, const Seen& base, Through through)
-      : inner_(inner), base_(base), through_(through) {}
-  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
-    inner_.begin(ctx, model, batch, state);
-  }
-  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
-    return inner_.decide(ctx, input, state);
-  }
+      : ForwardingPolicy(inner), base_(base), through_(through) {}
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
             PolicyState& state) const override {
     if (through_ != Through::kMask || !decision.score || !branch)
-      return inner_.join(ctx, input, decision, branch, h, state);
+      return ForwardingPolicy::join(ctx, input, decision, branch, h, state);
     add_rows_to(ctx, h, RowSet::all(h.dim(0)), scale_rows(ctx, branch, moved(ctx, input.index(), decision)));
   }
   void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
-    inner_.after_block(ctx, input, h, state);
+    ForwardingPolicy::after_block(ctx, input, h, state);
     const Decision& decision = static_cast<SkipState&>(state).block;
     if (through_ != Through::kBlock || !decision.score) return;
     // Run: 1 + (p − p₀). Skipped: 1 + (1 − p) − (1 − p₀).
@@ -141,10 +135,6 @@ class Surrogate final : public SkipPolicy {
       factor.push_back(1 + (base_.kept[unit][r] ? grown : -grown));
     }
     h = scale_rows(ctx, h, Tensor::from(ctx, factor, {h.dim(0)}));
-  }
-  void end(Context& ctx, const Model& model, const Batch& batch, const Tensor& h,
-           PolicyState& state) const override {
-    inner_.end(ctx, model, batch, h, state);
   }
 
  private:
@@ -157,7 +147,6 @@ class Surrogate final : public SkipPolicy {
     return Tensor::from(ctx, mask, {static_cast<int64_t>(mask.size())});
   }
 
-  const MethodPolicy& inner_;
   const Seen& base_;
   Through through_;
 };

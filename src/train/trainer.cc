@@ -57,21 +57,6 @@ double value_of(Context& ctx, const Tensor& scalar) {
   return static_cast<double>(value);
 }
 
-// Multiply-adds of the dense backbone over this batch.
-uint64_t dense_madds(const ModelConfig& config, const TrainBatch& part) {
-  uint64_t madds = 0;
-  const size_t rows = part.tokens.size();
-  for (size_t begin = 0; begin < rows;) {
-    size_t end = begin;
-    int64_t logits = 0;
-    for (; end < rows && part.sequence[end] == part.sequence[begin]; ++end) logits += part.weights[end] > 0;
-    const DenseWork work = dense_work(config, static_cast<int64_t>(end - begin), 0, logits);
-    madds += work.block_madds + work.output_madds;
-    begin = end;
-  }
-  return madds;
-}
-
 }  // namespace
 
 struct Trainer::PartFigures {
@@ -128,7 +113,8 @@ void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, 
   const ArenaScope arena(ctx_);
   const TapeScope recording(ctx_, tape_);
   MethodPolicy& method = *recipe_.method;
-  const Batch batch = make_batch(ctx_, rows_of(part));
+  const std::vector<BatchRow> rows = rows_of(part);
+  const Batch batch = make_batch(ctx_, rows);
   const Wanted wanted = wanted_of(part, weight_sum);
   const auto count = static_cast<int64_t>(wanted.targets.size());
   const Tensor targets = Tensor::from(ctx_, wanted.targets, {count});
@@ -150,7 +136,8 @@ void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, 
   const Work before = ctx_.counters().total();
   Tensor logits = forward(ctx_, model_, batch, FreshPass{recipe_.train.recompute}, method, state);
   figures.madds += (ctx_.counters().total() - before).madds;
-  figures.dense += dense_madds(model_.config, part);
+  const DenseWork dense = dense_work(model_.config, rows);
+  figures.dense += dense.block_madds + dense.output_madds;
   for (const UnitRecord& unit : state.units) figures.kept += kept_rows(ctx_, unit.decision.kept);
   figures.units += part.rows() * 2 * model_.config.layers;
 
