@@ -5,8 +5,8 @@
 namespace fathom {
 
 void quantile_kernel(CpuBackend dev, const Tensor& scores, float q, const Tensor& valid, Tensor& out);
-void weighted_quantile_kernel(CpuBackend dev, const Tensor& scores, const Tensor& weights, float share,
-                              Tensor& out);
+void weighted_quantile_kernel(CpuBackend dev, const Tensor& scores, const Tensor& weights,
+                              std::span<const float> shares, Tensor& out);
 void top_share_kernel(CpuBackend dev, const Tensor& scores, const Tensor& sequence, float share, Tensor& out);
 
 namespace {
@@ -27,12 +27,13 @@ Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid
   return out;
 }
 
-Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weights, float share) {
-  check_operands(scores, share, "weighted_quantile", "share");
+Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weights,
+                         std::span<const float> shares) {
+  for (const float share : shares) check_operands(scores, share, "weighted_quantile", "share");
   expect(weights, DType::kF32, scores.shape(), "weighted_quantile", "weights");
-  Tensor out = Tensor::empty(ctx, DType::kF32, {1});
+  Tensor out = Tensor::empty(ctx, DType::kF32, {std::ssize(shares)});
   on_cpu(ctx, "weighted_quantile",
-         [&](CpuBackend dev) { weighted_quantile_kernel(dev, scores, weights, share, out); });
+         [&](CpuBackend dev) { weighted_quantile_kernel(dev, scores, weights, shares, out); });
   return out;
 }
 

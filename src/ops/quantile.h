@@ -2,6 +2,8 @@
 // that nobody is skipped on garbage. CPU only, no gradients.
 #pragma once
 
+#include <span>
+
 #include "tensor/tensor.h"
 
 namespace fathom {
@@ -10,9 +12,10 @@ namespace fathom {
 // [0, 1], linear between neighbours (numpy's default). At least one score must count.
 Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid = {});
 
-// scores, weights ≥ 0: f32 (n) -> (1): the smallest of the scores v such that the weights of scores > v sum
-// to at most share · total.
-Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weights, float share);
+// scores, weights ≥ 0: f32 (n) -> (shares): for each share the smallest of the scores v such that the weights
+// of scores > v sum to at most share · total.
+Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weights,
+                         std::span<const float> shares);
 
 // scores: f32 (rows), sequence: i32 (rows) -> f32 (rows): 1 for the ⌈share · T⌉ highest of each sequence's T
 // rows (ties: the earlier row first), else 0.

@@ -36,8 +36,8 @@ void quantile_kernel(CpuBackend, const Tensor& scores, float q, const Tensor& va
   out.data<float>()[0] = static_cast<float>(result);
 }
 
-void weighted_quantile_kernel(CpuBackend, const Tensor& scores, const Tensor& weights, float share,
-                              Tensor& out) {
+void weighted_quantile_kernel(CpuBackend, const Tensor& scores, const Tensor& weights,
+                              std::span<const float> shares, Tensor& out) {
   struct Entry {
     float score;
     double weight;
@@ -53,19 +53,20 @@ void weighted_quantile_kernel(CpuBackend, const Tensor& scores, const Tensor& we
   if (entries.empty()) fail("weighted_quantile: at least one score is needed, got none");
   std::stable_sort(entries.begin(), entries.end(),
                    [](const Entry& a, const Entry& b) { return a.score > b.score; });
-  // Downwards, as long as what lies strictly above is not too much.
-  const double most = (static_cast<double>(share) + kShareRounding) * total;
-  double above = 0, passed = 0;
-  float result = entries[0].score;
-  for (const Entry& entry : entries) {
-    if (entry.score < result) {
-      above = passed;
-      if (above > most) break;
-      result = entry.score;
+  for (size_t i = 0; i < shares.size(); ++i) {
+    // Downwards, as long as what lies strictly above is not too much.
+    const double most = (static_cast<double>(shares[i]) + kShareRounding) * total;
+    double passed = 0;
+    float& result = out.data<float>()[i];
+    result = entries[0].score;
+    for (const Entry& entry : entries) {
+      if (entry.score < result) {
+        if (passed > most) break;
+        result = entry.score;
+      }
+      passed += entry.weight;
     }
-    passed += entry.weight;
   }
-  out.data<float>()[0] = result;
 }
 
 void top_share_kernel(CpuBackend, const Tensor& scores, const Tensor& sequence, float share, Tensor& out) {

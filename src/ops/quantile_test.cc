@@ -20,7 +20,8 @@ class Quantile : public ::testing::Test {
         .data<float>()[0];
   }
   float weighted(const V& scores, const V& weights, float share) {
-    return weighted_quantile(ctx_, floats(ctx_, scores), floats(ctx_, weights), share).data<float>()[0];
+    return weighted_quantile(ctx_, floats(ctx_, scores), floats(ctx_, weights), std::span(&share, 1))
+        .data<float>()[0];
   }
   Context ctx_{{.threads = 1}};
 };

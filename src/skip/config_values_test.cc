@@ -1,4 +1,8 @@
 // Every value of every method's config changes a number: what is inferred, trained, or remembered.
+#include <fstream>
+#include <iterator>
+
+#include "skip/method_policy.h"
 #include "skip/methods.h"
 #include "skip/training_test.h"
 
@@ -29,9 +33,13 @@ std::vector<float> numbers(const std::string& json) {
   for (int64_t step = 0; step < 3; ++step) {
     const std::unique_ptr<SkipState> state = rig.make_state(2);
     const PassOptions options{.share = rig.policy->share_at(step, 4, 9), .step = step};
-    const Trained trained =
+    Trained trained =
         trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
-    rig.policy->after_step(rig.ctx, *state);
+    rig.policy->observe(rig.ctx, *state, 0);
+    const std::vector<std::span<float>> own(
+        trained.gradients.begin() + static_cast<ptrdiff_t>(trainer.backbone()), trained.gradients.end());
+    rig.policy->adjust(rig.model.config, own);
+    rig.policy->after_step(rig.ctx);
     state->units.clear();
     all.push_back(static_cast<float>(trained.loss));
     for (const auto& gradient : trained.gradients) take(gradient);
@@ -163,6 +171,34 @@ TEST(ConfigValues, EachChangesANumber) {
       ADD_FAILURE() << value.json(true) << ": " << error.what();
     }
   }
+}
+
+std::string rows_of(const std::vector<Field>& fields) {
+  std::string rows;
+  for (const Field& field : fields) {
+    const std::string value = field_text(field);
+    EXPECT_FALSE(field.help.empty()) << field.name;
+    rows +=
+        "| `" + field.name + "` | " + (value.empty() ? "" : "`" + value + "`") + " | " + field.help + " |\n";
+  }
+  return rows;
+}
+
+// docs/methods.md has a section for every method that has keys, with each one's help and what it is unless
+// set.
+TEST(ConfigValues, EachIsDocumented) {
+  std::ifstream file(FATHOM_TEST_DATA "/../../docs/methods.md");
+  const std::string docs{std::istreambuf_iterator<char>(file), {}};
+  SkipOptions options;
+  std::string missing;
+  const auto expect_section = [&](const std::string& title, const std::string& rows) {
+    const std::string section = "### " + title + "\n\n| key | unless set | |\n|---|---|---|\n" + rows;
+    if (!rows.empty() && docs.find(section) == std::string::npos) missing += section + "\n";
+  };
+  expect_section("Of every method", rows_of(fields_of(options)));
+  for (const MethodEntry& entry : methods())
+    expect_section("`" + std::string(entry.name) + "`", rows_of(entry.make()->fields()));
+  EXPECT_EQ(missing, "") << "these sections belong into docs/methods.md";
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ class ExitMethod : public Method {
   void after_block(UnitCall& call, const Decision&, Tensor& h) const override {
     if (call.state.training) keep(call.ctx, state_after(call.state, call.input.layer), h);
   }
-  void after_step(Context&, SkipState& state) override { state.of<ExitState>(*this).states.clear(); }
+  void observe(Context&, SkipState& state, int64_t) override { state.of<ExitState>(*this).states.clear(); }
 
  protected:
   Tensor& state_after(SkipState& state, int64_t layer) const {

@@ -86,7 +86,7 @@ double training_loss(Rig& rig, const Rows& rows, const TrainOptions& options = {
     *options.weight = plain;
   }
   state->units.clear();
-  rig.policy->after_step(ctx, *state);
+  rig.policy->observe(ctx, *state, 0);
   tape.clear();
   return double{value};
 }

@@ -40,7 +40,7 @@ const TrainCase kCases[] = {
     {R"({"name": "free", "state_weight": 0})"},
     {R"({"name": "layer_skip", "dropout": 0.6})"},
     {R"({"name": "attention_drop"})"},
-    {R"({"name": "priced"})", Through::kMask},
+    {R"({"name": "priced", "detached": false})", Through::kMask},
     {R"({"name": "mind_skip", "pool": "prefix:3", "loss_weight": 0})", Through::kMask},
     {R"({"name": "mind_skip", "pool": "full", "loss_weight": 0, "unit": "mlp"})", Through::kMask},
     {R"({"name": "mind_skip", "level": "token", "loss_weight": 0, "unit": "block"})", Through::kMask},

@@ -78,7 +78,7 @@ std::vector<double> unit_harm(Context& ctx, const PrepareInput& input) {
   return harm;
 }
 
-std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t cost_context) {
+std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context) {
   std::vector<double> rate = unit_harm(ctx, input);
   for (size_t unit = 0; unit < rate.size(); ++unit) {
     const auto index = static_cast<int64_t>(unit);
@@ -87,12 +87,20 @@ std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t
     const bool kept = std::find(input.protect.begin(), input.protect.end(), layer) != input.protect.end();
     if (kept || std::isnan(rate[unit])) rate[unit] = INFINITY;
   }
+  return rate;
+}
+
+std::vector<int64_t> order_of(std::span<const double> rate) {
   std::vector<int64_t> order(rate.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return rate[static_cast<size_t>(a)] < rate[static_cast<size_t>(b)];
   });
   return order;
+}
+
+std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t cost_context) {
+  return order_of(harm_rate(ctx, input, cost_context));
 }
 
 }  // namespace fathom

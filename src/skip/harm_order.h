@@ -1,6 +1,7 @@
 // How much each unit matters: drop it alone and see how far the model's output moves.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "skip/method.h"
@@ -19,7 +20,11 @@ double unit_madds(const ModelConfig& config, int64_t unit, int64_t context);
 // KL(full depth ‖ without the unit), mean over the batches' rows that want logits, for each of the 2L units.
 std::vector<double> unit_harm(Context& ctx, const PrepareInput& input);
 
+// Harm over the multiply-adds that skipping avoids, for each of the 2L units; infinite in protected layers.
+std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context);
+
 // The 2L units, least harm per cost first; those of protected layers last.
+std::vector<int64_t> order_of(std::span<const double> rate);
 std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t cost_context = 1024);
 
 }  // namespace fathom

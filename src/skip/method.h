@@ -161,8 +161,12 @@ class Method {
   // not the cross-entropy of the last layer: that loss.
   virtual Tensor penalty(Context&, const LossInput&) const { return {}; }
   virtual Tensor task_loss(Context&, const LossInput&) const { return {}; }
-  // After the optimiser's step, from what the pass recorded.
-  virtual void after_step(Context&, SkipState&) {}
+  // What the pass of a micro-batch recorded, after its gradients; the first of a step is part 0. Then
+  // adjust() and, once the optimiser has stepped, after_step(): what follows from all of them.
+  virtual void observe(Context&, SkipState&, int64_t /*part*/) {}
+  // The step's gradients of parameters(), in their order, before the optimiser takes them.
+  virtual void adjust(std::span<const std::span<float>> /*gradients*/) {}
+  virtual void after_step(Context&) {}
 };
 
 // The rows that a unit computes: all of them when masked.

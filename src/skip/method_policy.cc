@@ -197,8 +197,21 @@ Tensor MethodPolicy::loss(Context& ctx, const LossInput& input) const {
   return weighted_sum(ctx, std::array{task, penalty}, std::array{1.0f, input.part});
 }
 
-void MethodPolicy::after_step(Context& ctx, SkipState& state) {
-  for (const Part& each : parts_) each.method->after_step(ctx, state);
+void MethodPolicy::observe(Context& ctx, SkipState& state, int64_t part) {
+  for (const Part& each : parts_) each.method->observe(ctx, state, part);
+}
+
+void MethodPolicy::adjust(const ModelConfig& config, std::span<const std::span<float>> gradients) {
+  size_t first = 0;
+  for (const Part& each : parts_) {
+    const size_t count = each.method->parameters(config).size();
+    each.method->adjust(gradients.subspan(first, count));
+    first += count;
+  }
+}
+
+void MethodPolicy::after_step(Context& ctx) {
+  for (const Part& each : parts_) each.method->after_step(ctx);
 }
 
 float MethodPolicy::threshold_weight(const ModelConfig& config, int64_t unit) const {

@@ -74,7 +74,9 @@ class MethodPolicy final : public SkipPolicy {
 
   // Task's loss (ce, distill, or the method's own) plus the method's penalty. -> f32 (1)
   Tensor loss(Context& ctx, const LossInput& input) const;
-  void after_step(Context& ctx, SkipState& state);
+  void observe(Context& ctx, SkipState& state, int64_t part);
+  void adjust(const ModelConfig& config, std::span<const std::span<float>> gradients);
+  void after_step(Context& ctx);
 
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;

@@ -9,12 +9,14 @@
 
 #include "base/format.h"
 #include "model/transformer.h"
+#include "ops/gemm.h"
 #include "ops/pointwise.h"
 #include "ops/quantile.h"
 #include "ops/select_rows.h"
 #include "skip/harm_order.h"
 #include "skip/methods.h"
 #include "tensor/arena.h"
+#include "tensor/tape.h"
 
 namespace fathom {
 namespace {
@@ -24,17 +26,23 @@ constexpr float kUnseen = -1.0f;  // a price that training has not met yet
 // whatever the rounding of s / c and λ · c.
 constexpr float kAbovePrice = 1.0f + 1e-6f;
 // Where the harm order starts: s/c of the least and the most harmful unit, over the largest that a score
-// below 1 allows.
-constexpr double kLeastValue = 0.1, kMostValue = 0.9;
+// below 1 allows. In between by the logarithm of the harm, outliers cut; a little by the rank alone, so that
+// no two units are worth the same.
+constexpr double kLeastValue = 0.3, kMostValue = 0.7;
+constexpr double kOutliers = 0.02, kByRank = 0.1;
+constexpr double kHarmless = 1e-4;  // of the largest harm: nobody is worth less
 
 struct PricedConfig {
-  float price_decay = 0.9f;
+  float price_decay = 0.5f;
   int64_t cost_context = 1024;
+  bool hold_budget = true, detached = true;
 
   template <class V>
   void visit(V& v) {
     v("price_decay", price_decay, "of the moving average that follows the price of each share in training");
     v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
+    v("hold_budget", hold_budget, "take out of the gradient what the price would take back");
+    v("detached", detached, "routers read the state and do not shape it: their gradient ends there");
   }
 };
 
@@ -44,7 +52,8 @@ struct Router {
 
 struct PricedState final : MethodState {
   ModelConfig config;
-  std::vector<uint8_t> asked;  // (2L): the unit may skip
+  std::vector<uint8_t> asked;            // (2L): the unit may skip
+  std::vector<std::vector<float>> pull;  // (2L) (width + 1): see Priced::adjust
 };
 
 // The recorded scores of the units that may skip, as values per cost with the costs as weights, and the share
@@ -64,23 +73,27 @@ struct Market {
     avoidable += static_cast<double>(scores.size()) * avoided_madds_at(config, unit, rule, context);
   }
   // What must run in any case counts: protected units, keys and values that are projected all the same.
-  float price(Context& ctx, float share) const {
-    if (values.empty()) return 0;
-    const double fixed = total - avoidable;
-    const double rest = std::clamp((double{share} * total - fixed) / avoidable, 0.0, 1.0);
-    const ArenaScope scope(ctx);
-    const auto n = static_cast<int64_t>(values.size());
-    float price = 0;
-    copy_to_host(ctx,
-                 weighted_quantile(ctx, Tensor::from(ctx, values, {n}), Tensor::from(ctx, costs, {n}),
-                                   static_cast<float>(rest)),
-                 std::span(&price, 1));
-    return price;
-  }
+  // -> of the shares 0.05, 0.10 … 0.95
+  std::array<float, kPricePoints> prices(Context& ctx) const;
 };
 
 float share_of_point(int64_t point) {
   return static_cast<float>(point + 1) / static_cast<float>(kPricePoints + 1);
+}
+
+std::array<float, kPricePoints> Market::prices(Context& ctx) const {
+  const double fixed = total - avoidable;
+  std::array<float, kPricePoints> rest{}, prices{};
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const double share = share_of_point(static_cast<int64_t>(i));
+    rest[i] = static_cast<float>(std::clamp((share * total - fixed) / avoidable, 0.0, 1.0));
+  }
+  const ArenaScope scope(ctx);
+  const auto n = static_cast<int64_t>(values.size());
+  copy_to_host(ctx,
+               weighted_quantile(ctx, Tensor::from(ctx, values, {n}), Tensor::from(ctx, costs, {n}), rest),
+               prices);
+  return prices;
 }
 
 class Priced final : public Method {
@@ -108,6 +121,7 @@ class Priced final : public Method {
     auto state = std::make_unique<PricedState>();
     state->config = config;
     state->asked.resize(static_cast<size_t>(2 * config.layers));
+    state->pull.resize(state->asked.size());
     return state;
   }
   bool freezes_backbone() const override { return true; }
@@ -129,14 +143,18 @@ class Priced final : public Method {
   void score(UnitCall& call, Decision& decision) const override {
     const UnitInput& input = call.input;
     const Router& router = routers_[static_cast<size_t>(input.index())];
-    const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, input.h);
+    const Tensor h = config_.detached ? detach(input.h) : input.h;
+    const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, h);
     decision.score = apply(call.ctx, Unary::kSigmoid, scalar_head(call.ctx, x, router.weight, router.bias));
+    if (call.state.training && config_.hold_budget) keep_pull(call, x, decision);
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override;
-  void after_step(Context& ctx, SkipState& state) override;
+  void observe(Context& ctx, SkipState& state, int64_t part) override;
+  void adjust(std::span<const std::span<float>> gradients) override;
+  void after_step(Context& ctx) override;
 
  private:
-  void follow(float share, float price);
+  void keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const;
   float price_now(float share) const {
     std::array<float*, kPricePoints> prices{};
     for (size_t i = 0; i < prices.size(); ++i) prices[i] = const_cast<float*>(&prices_[i]);  // only read
@@ -146,6 +164,8 @@ class Priced final : public Method {
   PricedConfig config_;
   std::vector<Router> routers_;
   std::array<float, kPricePoints> prices_{};  // of share_of_point(i)
+  Market market_;                             // of the step so far
+  std::vector<std::vector<float>> pull_;      // and the sum of its passes' pulls
 };
 
 RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
@@ -159,44 +179,113 @@ RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
   return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, threshold));
 }
 
-// The price that would have kept exactly the asked share of this pass.
-void Priced::after_step(Context& ctx, SkipState& state) {
-  if (state.share >= 1) return;
+// The gradient of Σ c·s over the rows, to the router's weight and bias. x: (rows, width)
+void Priced::keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const {
+  const UnitInput& input = call.input;
+  const int64_t rows = x.dim(0), width = x.dim(1);
+  const auto cost = static_cast<float>(
+      unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context));
+  std::vector<float> slope(static_cast<size_t>(rows));  // c · s(1 − s)
+  copy_to_host(call.ctx, decision.score, slope);
+  for (float& s : slope) s = cost * s * (1 - s);
+  std::vector<float>& pull = call.state.of<PricedState>(*this).pull[static_cast<size_t>(input.index())];
+  pull.assign(static_cast<size_t>(width + 1), 0.0f);
+  gemm(call.ctx.cpu(), call.ctx,
+       {.layout = GemmLayout::kTN,
+        .precision = Precision::kF32,
+        .m = 1,
+        .n = width,
+        .k = rows,
+        .a = {slope.data(), 1},
+        .b = {x.raw(), width},
+        .c = pull.data(),
+        .c_stride = width});
+  for (const float s : slope) pull.back() += s;
+}
+
+void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
+  if (part == 0) {
+    market_ = {};
+    pull_.assign(routers_.size(), {});
+  }
   const PricedState& mine = state.of<PricedState>(*this);
-  Market market;
   std::vector<float> scores;
   for (const UnitRecord& record : state.units) {
     const Tensor& score = record.decision.score;
     if (!score) continue;
-    market.add_unit(mine.config, record.unit, score.dim(0), config_.cost_context);
+    market_.add_unit(mine.config, record.unit, score.dim(0), config_.cost_context);
     if (!mine.asked[static_cast<size_t>(record.unit)]) continue;
     scores.resize(static_cast<size_t>(score.numel()));
     copy_to_host(ctx, score, scores);
-    market.add_skippable(mine.config, record.unit, scores, record.decision.skipped_kv, config_.cost_context);
-  }
-  if (!market.values.empty()) follow(state.share, market.price(ctx, state.share));
-}
-
-// The points on both sides of the share move towards what it costs now, the nearer one more.
-void Priced::follow(float share, float price) {
-  const float place = share * static_cast<float>(kPricePoints + 1) - 1.0f;
-  const auto below = static_cast<int64_t>(std::floor(place + 1e-4f));
-  const float missed = price - price_now(share);
-  for (const int64_t point : {below, below + 1}) {
-    const float near = 1.0f - std::abs(place - static_cast<float>(point));
-    if (point < 0 || point >= kPricePoints || near < 1e-3f) continue;
-    float& tracked = prices_[static_cast<size_t>(point)];
-    tracked =
-        tracked == kUnseen ? price : std::max(0.0f, tracked + near * (1.0f - config_.price_decay) * missed);
+    market_.add_skippable(mine.config, record.unit, scores, record.decision.skipped_kv, config_.cost_context);
+    const std::vector<float>& pull = mine.pull[static_cast<size_t>(record.unit)];
+    std::vector<float>& sum = pull_[static_cast<size_t>(record.unit)];
+    sum.resize(pull.size());
+    for (size_t i = 0; i < pull.size(); ++i) sum[i] += pull[i];
   }
 }
 
-// Values per cost in equal steps, in the harm order: with zero weights every row of a unit has that value, so
-// a price drops units one after another, the least harmful first.
+// Running more always helps, so the loss pulls every score up, and the price takes it back: a step spent on
+// nothing. Along the gradient of the cost Σ c·s the budget is all that changes, so as much of that is taken
+// out as makes a common shift of all biases worth nothing.
+void Priced::adjust(std::span<const std::span<float>> gradients) {
+  double wanted = 0, pulled = 0;
+  for (size_t unit = 0; unit < pull_.size(); ++unit) {
+    if (pull_[unit].empty()) continue;
+    wanted += double{gradients[2 * unit + 1][0]};
+    pulled += double{pull_[unit].back()};
+  }
+  if (!(pulled > 0)) return;
+  const auto idle = static_cast<float>(wanted / pulled);
+  for (size_t unit = 0; unit < pull_.size(); ++unit) {
+    if (pull_[unit].empty()) continue;
+    const std::span<float> weight = gradients[2 * unit];
+    for (size_t i = 0; i < weight.size(); ++i) weight[i] -= idle * pull_[unit][i];
+    gradients[2 * unit + 1][0] -= idle * pull_[unit].back();
+  }
+}
+
+// The prices move towards those that would have kept exactly their shares of this step.
+void Priced::after_step(Context& ctx) {
+  if (market_.values.empty()) return;
+  const std::array<float, kPricePoints> now = market_.prices(ctx);
+  for (size_t i = 0; i < now.size(); ++i) {
+    float& tracked = prices_[i];
+    tracked = tracked == kUnseen ? now[i] : now[i] + config_.price_decay * (tracked - now[i]);
+  }
+}
+
+// Between 0 and 1, rising with the rank. rate: of each unit, order: least first
+std::vector<double> places_of(std::span<const double> rate, std::span<const int64_t> order) {
+  std::vector<double> logs;
+  for (const int64_t unit : order) {
+    const double one = rate[static_cast<size_t>(unit)];
+    if (std::isfinite(one)) logs.push_back(one);
+  }
+  const double least = logs.empty() ? 0 : std::max(kHarmless * logs.back(), 1e-300);
+  for (double& one : logs) one = std::log(std::max(one, least));
+  std::vector<double> places;
+  const double last = std::max(1.0, static_cast<double>(order.size()) - 1);
+  const auto cut = static_cast<size_t>(kOutliers * static_cast<double>(logs.size()) + 0.5);
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    double by_harm = 1;
+    if (rank < logs.size()) {
+      const double low = logs[cut], high = logs[logs.size() - 1 - cut];
+      by_harm = high > low ? std::clamp((logs[rank] - low) / (high - low), 0.0, 1.0) : 0.0;
+    }
+    places.push_back((1 - kByRank) * by_harm + kByRank * static_cast<double>(rank) / last);
+  }
+  return places;
+}
+
+// Values per cost in the harm order: with zero weights every row of a unit has that value, so a price drops
+// units one after another, the least harmful first.
 void Priced::prepare(Context& ctx, const PrepareInput& input) {
   if (!input.harm_order) return;
   const ModelConfig& config = input.model.config;
-  const std::vector<int64_t> order = harm_order(ctx, input, config_.cost_context);
+  const std::vector<double> rate = harm_rate(ctx, input, config_.cost_context);
+  const std::vector<int64_t> order = order_of(rate);
+  const std::vector<double> places = places_of(rate, order);
   const auto cost = [&](int64_t unit) {
     return unit_cost(config, unit, input.skipped_kv, config_.cost_context);
   };
@@ -204,8 +293,7 @@ void Priced::prepare(Context& ctx, const PrepareInput& input) {
   Market market;
   for (size_t rank = 0; rank < order.size(); ++rank) {
     const int64_t unit = order[rank];
-    const double place = static_cast<double>(rank) / static_cast<double>(order.size() - 1);
-    const double score = (kLeastValue + (kMostValue - kLeastValue) * place) * cost(unit) / dearest;
+    const double score = (kLeastValue + (kMostValue - kLeastValue) * places[rank]) * cost(unit) / dearest;
     *routers_[static_cast<size_t>(unit)].bias.data<float>() =
         static_cast<float>(std::log(score / (1.0 - score)));
     market.add_unit(config, unit, 1, config_.cost_context);
@@ -214,8 +302,7 @@ void Priced::prepare(Context& ctx, const PrepareInput& input) {
     const auto one = static_cast<float>(score);
     market.add_skippable(config, unit, std::span(&one, 1), input.skipped_kv, config_.cost_context);
   }
-  for (int64_t point = 0; point < kPricePoints; ++point)
-    prices_[static_cast<size_t>(point)] = market.price(ctx, share_of_point(point));
+  if (!market.values.empty()) prices_ = market.prices(ctx);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ double executed(const Seen& seen, const ModelConfig& config, SkippedKv rule, int
   return ran / all;
 }
 
-// A training pass with everything kept for after_step(), as the trainer makes it.
-void train_step(Rig& rig, const Rows& rows, float share) {
+// A training pass with everything kept for observe(), as the trainer makes it.
+void train_part(Rig& rig, const Rows& rows, float share, int64_t part) {
   Tape tape(Device::kCpu);
   const ArenaScope scope(rig.ctx);
   const Batch batch = make_batch(rig.ctx, rows);
@@ -32,8 +32,13 @@ void train_step(Rig& rig, const Rows& rows, float share) {
     const TapeScope recording(rig.ctx, tape);
     forward(rig.ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
   }
-  rig.policy->after_step(rig.ctx, *state);
+  rig.policy->observe(rig.ctx, *state, part);
   tape.clear();
+}
+
+void train_step(Rig& rig, const Rows& rows, float share) {
+  train_part(rig, rows, share, 0);
+  rig.policy->after_step(rig.ctx);
 }
 
 TEST(Priced, CostsByHand) {
@@ -113,6 +118,76 @@ TEST(Priced, TrackedPricesReachTheShare) {
   }
 }
 
+std::vector<float> prices_of(Rig& rig) {
+  std::vector<float> prices;
+  for (const float* price : rig.policy->controllers()) prices.push_back(*price);
+  return prices;
+}
+
+// Micro-batches of one step set the price together, and a step that was not taken leaves nothing behind.
+TEST(Priced, ThePriceIsThatOfTheWholeStep) {
+  const Rows first = random_rows({30}, 1), second = random_rows({20}, 2);
+  Rows both = first;
+  for (BatchRow row : second) {
+    row.sequence = 1;
+    both.push_back(row);
+  }
+  Rig whole(R"({"name": "priced"})"), parts(R"({"name": "priced"})"), alone(R"({"name": "priced"})");
+  train_step(whole, both, 0.7f);
+  train_part(parts, random_rows({25}, 3), 0.7f, 0);  // not finite, say
+  train_part(parts, first, 0.7f, 0);
+  train_part(parts, second, 0.7f, 1);
+  parts.policy->after_step(parts.ctx);
+  train_step(alone, second, 0.7f);
+  EXPECT_EQ(prices_of(parts), prices_of(whole));
+  EXPECT_NE(prices_of(alone), prices_of(whole));
+}
+
+// What adjust() takes out of gradients that are all 1: nothing where nobody may skip, and elsewhere the slope
+// of the cost, as much as leaves a common shift of the biases without effect.
+TEST(Priced, TheGradientHoldsTheBudget) {
+  const Rows rows = random_rows({11, 7});
+  const auto adjusted = [&](const char* extra) {
+    Rig rig(std::string(R"({"name": "priced", "protect": [3], "cost_context": 16)") + extra + "}");
+    train_part(rig, rows, 1.0f, 0);
+    std::vector<std::vector<float>> gradients;
+    for (const MethodParameter& each : rig.policy->parameters(rig.model.config))
+      gradients.emplace_back(static_cast<size_t>(each.shape.numel()), 1.0f);
+    const std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
+    rig.policy->adjust(rig.model.config, spans);
+    return gradients;
+  };
+  const std::vector<std::vector<float>> held = adjusted("");
+  float biases = 0;
+  for (size_t unit = 0; unit < 6; ++unit) biases += held[2 * unit + 1][0];
+  EXPECT_NEAR(biases, 0, 1e-5);
+  for (size_t i = 12; i < 16; ++i) EXPECT_EQ(held[i], std::vector<float>(held[i].size(), 1.0f));
+
+  Rig rig(R"({"name": "priced", "protect": [3], "cost_context": 16})");
+  const auto slope_of_cost = [&](size_t parameter, size_t at) {
+    float& value = rig.policy->parameters(rig.model.config)[parameter].tensor->data<float>()[at];
+    const float kept = value;
+    double sums[2];
+    for (const int side : {0, 1}) {
+      value = kept + (side ? 1e-2f : -1e-2f);
+      const Seen seen = rig.fresh(rows, {.training = true, .share = 1});
+      sums[side] = 0;
+      for (const float score : seen.scores[parameter / 2]) sums[side] += double{score};
+    }
+    value = kept;
+    return (sums[1] - sums[0]) *
+           unit_cost(rig.model.config, static_cast<int64_t>(parameter / 2), SkippedKv::kProject, 16);
+  };
+  const double scale = (1 - double{held[3][0]}) / slope_of_cost(3, 0);
+  for (const auto& [parameter, at] : {std::pair{4, 0}, {4, 31}, {5, 0}, {10, 7}}) {
+    EXPECT_NEAR(1 - double{held[static_cast<size_t>(parameter)][static_cast<size_t>(at)]},
+                scale * slope_of_cost(static_cast<size_t>(parameter), static_cast<size_t>(at)), 2e-3)
+        << parameter << " " << at;
+  }
+  for (const auto& each : adjusted(R"(, "hold_budget": false)"))
+    EXPECT_EQ(each, std::vector<float>(each.size(), 1.0f));
+}
+
 TEST(Priced, PricesInterpolateAndFall) {
   std::vector<float> values(kPricePoints, -1.0f);
   std::vector<float*> prices;
@@ -131,14 +206,12 @@ std::vector<float> prices_after_two_steps(const std::string& extra) {
   Rig rig(R"({"name": "priced")" + extra + "}");
   train_step(rig, random_rows({30}, 1), 0.7f);
   train_step(rig, random_rows({30}, 2), 0.7f);
-  std::vector<float> prices;
-  for (const float* price : rig.policy->controllers()) prices.push_back(*price);
-  return prices;
+  return prices_of(rig);
 }
 
 TEST(Priced, EveryKeyMovesANumber) {
   const std::vector<float> prices = prices_after_two_steps("");
-  EXPECT_NE(prices_after_two_steps(R"(, "price_decay": 0.5)"), prices);
+  EXPECT_NE(prices_after_two_steps(R"(, "price_decay": 0.9)"), prices);
   EXPECT_NE(prices_after_two_steps(R"(, "cost_context": 8)"), prices);
   EXPECT_THROW(Rig(R"({"name": "priced", "price_decay": 1})"), UserError);
   EXPECT_THROW(Rig(R"({"name": "priced", "cost_context": 0})"), UserError);

@@ -110,7 +110,8 @@ class SkipMiddle final : public Method {
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
   bool has_key_bias() const override { return config_.gate_axis == GateAxis::kKey; }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
-  void after_step(Context& ctx, SkipState& state) override;
+  void observe(Context& ctx, SkipState& state, int64_t part) override;
+  void after_step(Context& ctx) override;
 
  private:
   void accumulate(UnitCall& call, SkipMiddleState& mine) const;
@@ -128,6 +129,7 @@ class SkipMiddle final : public Method {
   SkipMiddleConfig config_;
   std::vector<Gate> gates_;                         // of the lower half
   std::vector<Coefficient> of_mean_, of_variance_;  // α, β: the mirror's are the same
+  std::vector<std::vector<float>> seen_;            // of each, the step's g so far
   float started_ = 0;                               // 1 once the moving averages hold something
 };
 
@@ -267,24 +269,33 @@ void SkipMiddle::update(Coefficient& coefficient, float distance) const {
   coefficient.value += rate * (by_sign ? std::copysign(1.0f, distance) : distance);
 }
 
-void SkipMiddle::after_step(Context& ctx, SkipState& state) {
-  if (!adapts() || state.units.empty()) return;
-  const RecordingScope quiet(ctx, false);
-  const ArenaScope scope(ctx);
-  const auto value_of = [&](const Tensor& one) {
-    float value = 0;
-    copy_to_host(ctx, one, std::span(&value, 1));
-    return value;
-  };
+void SkipMiddle::observe(Context& ctx, SkipState& state, int64_t part) {
+  if (!adapts()) return;
+  if (part == 0) seen_.assign(gates_.size(), {});
   for (const UnitRecord& unit : state.units) {
     if (!judged(unit)) continue;
-    const auto block = static_cast<size_t>(unit.unit / 2);
-    const Tensor g = detach(unit.decision.score);
+    std::vector<float>& seen = seen_[static_cast<size_t>(unit.unit / 2)];
+    const Tensor& g = unit.decision.score;
+    seen.resize(seen.size() + static_cast<size_t>(g.numel()));
+    copy_to_host(ctx, g, std::span(seen).last(static_cast<size_t>(g.numel())));
+  }
+}
+
+void SkipMiddle::after_step(Context& ctx) {
+  for (size_t block = 0; block < seen_.size(); ++block) {
+    if (seen_[block].empty()) continue;
+    const ArenaScope scope(ctx);
+    const auto value_of = [&](const Tensor& one) {
+      float value = 0;
+      copy_to_host(ctx, one, std::span(&value, 1));
+      return value;
+    };
+    const Tensor g = Tensor::from(ctx, seen_[block], {static_cast<int64_t>(seen_[block].size())});
     const float target = mean_target(block);
     update(of_mean_[block], value_of(mean_rows(ctx, g)) - target);
     update(of_variance_[block], value_of(variance_rows(ctx, g)) - target * (1 - target));
+    started_ = 1;
   }
-  started_ = 1;
 }
 
 }  // namespace

@@ -177,7 +177,8 @@ std::vector<Step> steps(const std::string& extra, const std::vector<std::vector<
     const std::unique_ptr<SkipState> state = rig.make_state(2);
     step.penalty =
         trainer.run(rows, {}, false, nullptr, state.get()).loss - without.run(rows, {}, false).loss;
-    rig.policy->after_step(rig.ctx, *state);
+    rig.policy->observe(rig.ctx, *state, 0);
+    rig.policy->after_step(rig.ctx);
     state->units.clear();
     const std::vector<float*> values = rig.policy->controllers();
     step.mean = {*values[1], *values[4]};

@@ -108,8 +108,8 @@ void Trainer::fit_heads() {
                        100 * fit.explained));
 }
 
-void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, PartFigures& figures) {
-  if (part.weight_sum == 0) return;
+void Trainer::run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce,
+                       PartFigures& figures) {
   const ArenaScope arena(ctx_);
   const TapeScope recording(ctx_, tape_);
   MethodPolicy& method = *recipe_.method;
@@ -120,8 +120,8 @@ void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, 
   const Tensor targets = Tensor::from(ctx_, wanted.targets, {count});
   const Tensor weights = Tensor::from(ctx_, wanted.weights, {count});
 
-  state_ = method.make_state(ctx_, model_.config, batch.sequences);
-  auto& state = static_cast<SkipState&>(*state_);
+  const std::unique_ptr<PolicyState> own_state = method.make_state(ctx_, model_.config, batch.sequences);
+  auto& state = static_cast<SkipState&>(*own_state);
   state.training = true;
   state.seed = recipe_.train.seed;
   state.step = progress_.step;
@@ -150,13 +150,18 @@ void Trainer::run_part(const TrainBatch& part, double weight_sum, bool want_ce, 
   }
   logits = {};  // the loss writes its gradient into their memory where nobody else holds it
   tape_.backward(ctx_, loss);
+  method.observe(ctx_, state, index);
 }
 
 StepResult Trainer::step(const TrainStep& data, bool want_ce) {
   const TrainConfig& config = recipe_.train;
   parameters_->zero_gradients(ctx_);
   PartFigures figures;
-  for (const TrainBatch& part : data.parts) run_part(part, data.weight_sum, want_ce, figures);
+  int64_t index = 0;  // of the parts that have something to learn
+  for (const TrainBatch& part : data.parts) {
+    if (part.weight_sum > 0) run_part(part, index++, data.weight_sum, want_ce, figures);
+  }
+  recipe_.method->adjust(model_.config, method_gradients());
   StepResult result;
   result.loss = figures.loss;
   result.ce = figures.ce;
@@ -174,13 +179,23 @@ StepResult Trainer::step(const TrainStep& data, bool want_ce) {
   if (clip > 0 && result.gradient_norm > clip)
     scale_gradients(ctx_, *parameters_, static_cast<float>(clip / result.gradient_norm));
   optimizer_->step(ctx_, *parameters_, result.rate);
-  if (state_) recipe_.method->after_step(ctx_, static_cast<SkipState&>(*state_));
+  recipe_.method->after_step(ctx_);
   progress_.mean_loss =
       progress_.step == 0 ? result.loss : kMeanMemory * progress_.mean_loss + (1 - kMeanMemory) * result.loss;
   ++progress_.step;
   progress_.sample = data.first_sample + shape().samples();
   progress_.tokens += data.rows;
   return result;
+}
+
+// The method's parameters come after the model's.
+std::vector<std::span<float>> Trainer::method_gradients() {
+  std::vector<std::span<float>> all;
+  const auto& list = parameters_->list();
+  for (size_t i = list.size() - method_parameters_.size(); i < list.size(); ++i)
+    all.push_back(parameters_->gradients().subspan(static_cast<size_t>(list[i].begin),
+                                                   static_cast<size_t>(list[i].size)));
+  return all;
 }
 
 bool Trainer::is_spike(double loss) const {

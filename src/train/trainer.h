@@ -63,7 +63,8 @@ class Trainer {
 
   void prepare();
   void fit_heads();
-  void run_part(const TrainBatch& part, double weight_sum, bool want_ce, PartFigures& figures);
+  std::vector<std::span<float>> method_gradients();
+  void run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce, PartFigures& figures);
   void load(const CheckpointPlace& place);
   CheckpointPlace checkpoint();
   bool is_spike(double loss) const;
@@ -83,7 +84,6 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
   Tape tape_{Device::kCpu};
-  std::unique_ptr<PolicyState> state_;
   Progress progress_;
   int64_t rolled_back_ = 0;  // since the last checkpoint
 };
