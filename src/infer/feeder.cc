@@ -53,11 +53,26 @@ int64_t Feeder::truncate(int32_t sequence, int64_t position) {
   return held;
 }
 
+int64_t Feeder::fork(int32_t from, int32_t to, int64_t position) {
+  const int64_t held = state_.fork(ctx_, from, to, position);
+  cache_.fork(ctx_, from, to, held);
+  return held;
+}
+
+void Feeder::settle(int32_t sequence) {
+  cache_.settle(ctx_, sequence, state_.settle(ctx_, sequence, cache_.rows(sequence)));
+}
+
 Tensor Feeder::run(bool logits) {
   dense_.weight_bytes += dense_weight_bytes(model_, static_cast<int64_t>(rows_.size()), logits);
   const Work before = ctx_.counters().total();
   Tensor out = forward(ctx_, model_, make_batch(ctx_, rows_), cache_, policy_, state_);
   work_ = work_ + (ctx_.counters().total() - before);
+  if (ctx_.device() == Device::kCpu) {
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || rows_[i].sequence != rows_[i - 1].sequence) settle(rows_[i].sequence);
+    }
+  }
   return out;
 }
 

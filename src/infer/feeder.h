@@ -37,6 +37,14 @@ class Feeder {
   // cannot go back so far starts the sequence anew (0).
   int64_t truncate(int32_t sequence, int64_t position);
 
+  // `to`, an empty sequence, becomes the first `position` rows of `from`, whose pages it shares. -> how many
+  // it holds: a policy that cannot share so many leaves it empty (0).
+  int64_t fork(int32_t from, int32_t to, int64_t position);
+
+  // Gives back the pages of entries that skipped rows did not leave. Every pass does it on the CPU; on CUDA
+  // it waits for the device, so it is for the caller to ask.
+  void settle(int32_t sequence);
+
   Context& context() { return ctx_; }
   const Model& model() const { return model_; }
   KvCache& cache() { return cache_; }

@@ -5,7 +5,6 @@
 
 #include "model/norm.h"
 #include "model/transformer.h"
-#include "ops/append_kv.h"
 #include "ops/linear.h"
 #include "ops/merge_rows.h"
 #include "ops/rms_norm.h"
@@ -66,9 +65,7 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
     v = qkv[2].reshape({qkv[2].dim(0), config.kv_heads, config.head_dim});
   }
   if (kv.cache) {
-    const KvView* below = copies ? &kv.cache->layer(layer - 1) : nullptr;
-    append_kv(ctx, kv.cache->layer(layer), kv.cache->page_table(layer), KvCache::kPage, k, v, own,
-              batch.positions, batch.sequence, {decision.key_bias, below});
+    kv.cache->append(ctx, layer, batch, {k, v, own, decision.key_bias, copies});
   } else if (copies) {
     kv.k = k ? merge_rows(ctx, kv.k, own, k) : kv.k;
     kv.v = v ? merge_rows(ctx, kv.v, own, v) : kv.v;

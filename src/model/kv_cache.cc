@@ -17,17 +17,30 @@ void check_type(DType type, int64_t head_dim, const char* which) {
   }
 }
 
+KvCacheOptions complete(KvCacheOptions options, const ModelConfig& config) {
+  check_type(options.k_type, config.head_dim, "key");
+  check_type(options.v_type, config.head_dim, "value");
+  if (options.context <= 0) options.context = config.context;
+  if (options.pages <= 0)
+    options.pages = KvCache::pages_for(options.context) * options.sequences * config.layers;
+  if (options.pages < config.layers)
+    fail("a cache of {} pages cannot hold one row in each of {} layers", options.pages, config.layers);
+  return options;
+}
+
+int64_t slot_bytes(const Tensor& pool) {
+  return pool.dim(1) * row_bytes(pool.dtype(), pool.dim(2));
+}
+
 }  // namespace
 
 KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& options)
-    : options_(options), rows_(static_cast<size_t>(options.sequences)) {
-  check_type(options.k_type, config.head_dim, "key");
-  check_type(options.v_type, config.head_dim, "value");
-  if (options_.context <= 0) options_.context = config.context;
-  const int64_t pages_each = (options_.context + kPage - 1) / kPage;
-  pages_ = pages_each * options_.sequences * config.layers;
+    : options_(complete(options, config)),
+      pool_(options_.pages),
+      rows_(static_cast<size_t>(options.sequences)) {
+  const int64_t pages_each = pages_for(options_.context);
   const Device device = ctx.device();
-  const Shape pool{pages_ * kPage, config.kv_heads, config.head_dim};
+  const Shape pool{options_.pages * kPage, config.kv_heads, config.head_dim};
   Tensor k, v;
   try {
     k = Tensor::owned(device, options_.k_type, pool);
@@ -36,83 +49,130 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
     fail("the cache of {} sequences of {} tokens does not fit ({}): choose a smaller context",
          options_.sequences, options_.context, error.what());
   }
+  const Shape lists{options_.sequences, options_.context};
+  lengths_ = Tensor::owned(device, DType::kI32, {config.layers, options_.sequences});
+  taken_ = Tensor::owned(device, DType::kI32, {config.layers, options_.sequences});
   layers_.resize(static_cast<size_t>(config.layers));
-  for (Layer& layer : layers_) {
+  for (int64_t index = 0; index < config.layers; ++index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
     layer.view.k = k;
     layer.view.v = v;
-    layer.view.entries = Tensor::owned(device, DType::kI32, {options_.sequences, options_.context});
-    layer.view.positions = Tensor::owned(device, DType::kI32, {options_.sequences, options_.context});
-    layer.view.lengths = Tensor::owned(device, DType::kI32, {options_.sequences});
-    if (options_.key_bias)
-      layer.view.bias = Tensor::owned(device, DType::kF32, {options_.sequences, options_.context});
-    layer.page_table = Tensor::owned(device, DType::kI32, {options_.sequences, pages_each});
-    layer.pages.resize(static_cast<size_t>(options_.sequences));
-    for (auto& pages : layer.pages) pages.reserve(static_cast<size_t>(pages_each));
+    layer.view.entries = Tensor::owned(device, DType::kI32, lists);
+    layer.view.positions = Tensor::owned(device, DType::kI32, lists);
+    layer.view.lengths = lengths_.rows(index, 1).reshape({options_.sequences});
+    if (options_.key_bias) layer.view.bias = Tensor::owned(device, DType::kF32, lists);
+    layer.pages = {.table = Tensor::owned(device, DType::kI32, {options_.sequences, pages_each}),
+                   .taken = taken_.rows(index, 1).reshape({options_.sequences}),
+                   .page = kPage};
+    layer.held.resize(static_cast<size_t>(options_.sequences));
+    for (Held& each : layer.held) each.pages.reserve(static_cast<size_t>(pages_each));
   }
-  free_pages_.reserve(static_cast<size_t>(pages_));
-  for (int64_t page = pages_ - 1; page >= 0; --page) free_pages_.push_back(static_cast<int32_t>(page));
 }
 
-void KvCache::write_page_entry(Context& ctx, Layer& layer, int32_t sequence, int64_t index, int32_t page) {
-  int32_t* entry = layer.page_table.data<int32_t>() + sequence * layer.page_table.dim(1) + index;
-  copy_bytes(ctx, entry, ctx.device(), &page, Device::kCpu, sizeof page);
+void KvCache::check_sequence(int32_t sequence) const {
+  if (sequence < 0 || sequence >= options_.sequences)
+    fail("the cache has sequences 0 to {}, got {}", options_.sequences - 1, sequence);
+}
+
+// The page that the next slot lies in is shared: who appends copies it first.
+bool KvCache::copies_page(const Held& held) const {
+  return held.slots % kPage != 0 && pool_.shared(held.pages[static_cast<size_t>(held.slots / kPage)]);
+}
+
+int64_t KvCache::pages_needed(int32_t sequence, int64_t rows) const {
+  int64_t pages = 0;
+  for (const Layer& layer : layers_) {
+    const Held& held = layer.held[static_cast<size_t>(sequence)];
+    const int64_t more = rows_[static_cast<size_t>(sequence)] + rows - held.rows;
+    if (more == 0) continue;
+    pages += pages_for(held.slots + more) - static_cast<int64_t>(held.pages.size()) + copies_page(held);
+  }
+  return pages;
+}
+
+bool KvCache::fits(int32_t sequence, int64_t rows) const {
+  check_sequence(sequence);
+  return rows_[static_cast<size_t>(sequence)] + rows <= options_.context &&
+         pages_needed(sequence, rows) <= pool_.free();
 }
 
 void KvCache::reserve(Context& ctx, int32_t sequence, int64_t rows) {
+  check_sequence(sequence);
   int64_t& fed = rows_[static_cast<size_t>(sequence)];
   if (fed + rows > options_.context) {
     fail("the context is full: {} tokens are in it, {} more were to come, and it holds {}", fed, rows,
          options_.context);
   }
-  const auto pages_needed = static_cast<size_t>((fed + rows + kPage - 1) / kPage);
-  for (Layer& layer : layers_) {
-    std::vector<int32_t>& pages = layer.pages[static_cast<size_t>(sequence)];
-    while (pages.size() < pages_needed) {
-      const int32_t page =
-          free_pages_.back();  // there is one: each sequence's share was counted when the pool was made
-      free_pages_.pop_back();
-      write_page_entry(ctx, layer, sequence, static_cast<int64_t>(pages.size()), page);
-      pages.push_back(page);
-    }
+  const int64_t needed = pages_needed(sequence, rows);
+  if (needed > pool_.free()) {
+    throw CacheFull(fmt::format(
+        "the cache is full: {} of its {} pages are held, and {} more tokens of sequence {} may need {}",
+        pool_.used(), pool_.size(), rows, sequence, needed));
   }
   fed += rows;
-}
-
-void KvCache::truncate(Context& ctx, int32_t sequence, int64_t position) {
-  int64_t& fed = rows_[static_cast<size_t>(sequence)];
-  position = std::clamp<int64_t>(position, 0, fed);
-  std::vector<int32_t> positions(static_cast<size_t>(options_.context));
-  for (Layer& layer : layers_) {
-    int32_t length = 0;
-    int32_t* device_length = layer.view.lengths.data<int32_t>() + sequence;
-    copy_bytes(ctx, &length, Device::kCpu, device_length, ctx.device(), sizeof length);
-    const Tensor row = layer.view.positions.rows(sequence, 1);
-    copy_bytes(ctx, positions.data(), Device::kCpu, row.raw(), ctx.device(),
-               static_cast<size_t>(length) * sizeof(int32_t));
-    const auto kept =
-        std::lower_bound(positions.begin(), positions.begin() + length, position) - positions.begin();
-    length = static_cast<int32_t>(kept);
-    copy_bytes(ctx, device_length, ctx.device(), &length, Device::kCpu, sizeof length);
-    std::vector<int32_t>& pages = layer.pages[static_cast<size_t>(sequence)];
-    // As many pages as the rows still fed could need: a later pass may append less than it reserved, never
-    // more.
-    const auto needed = static_cast<size_t>((position + kPage - 1) / kPage);
-    while (pages.size() > needed) {
-      free_pages_.push_back(pages.back());
-      pages.pop_back();
+  for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
+    Held& mine = held(index, sequence);
+    if (mine.rows == fed) continue;
+    if (copies_page(mine)) copy_last_page(ctx, index, sequence);
+    mine.slots += fed - mine.rows;
+    mine.rows = fed;
+    while (static_cast<int64_t>(mine.pages.size()) < pages_for(mine.slots)) {
+      const auto next = static_cast<int64_t>(mine.pages.size());
+      mine.pages.push_back(pool_.take(index, next));
+      write_page(ctx, index, sequence, next);
     }
   }
-  fed = position;
+}
+
+void KvCache::copy_last_page(Context& ctx, int64_t layer, int32_t sequence) {
+  Held& mine = held(layer, sequence);
+  const int64_t index = mine.slots / kPage;
+  int32_t& page = mine.pages[static_cast<size_t>(index)];
+  const int32_t old = page;
+  page = pool_.take(layer, index);
+  pool_.release(old);
+  write_page(ctx, layer, sequence, index);
+  const Device device = ctx.device();
+  for (Tensor* pool : {&this->layer(layer).k, &this->layer(layer).v}) {
+    const int64_t bytes = kPage * slot_bytes(*pool);
+    auto* data = pool->data<std::byte>();
+    copy_bytes(ctx, data + page * bytes, device, data + old * bytes, device, static_cast<size_t>(bytes));
+  }
+  // Every list of the sequence that names its slots: this layer's, and those that share it.
+  const int64_t last = shares_ ? static_cast<int64_t>(layers_.size()) : layer + 1;
+  for (int64_t above = layer; above < last; ++above) {
+    Tensor& entries = this->layer(above).entries;
+    const std::span<int32_t> slots = read(ctx, entries, sequence, length(ctx, above, sequence));
+    for (int32_t& slot : slots) {
+      if (slot / kPage == old) slot = static_cast<int32_t>(page * kPage + slot % kPage);
+    }
+    if (device == Device::kCpu) continue;
+    copy_bytes(ctx, entries.data<int32_t>() + sequence * entries.dim(1), device, slots.data(), Device::kCpu,
+               slots.size_bytes());
+  }
+}
+
+void KvCache::append(Context& ctx, int64_t layer, const Batch& batch, const NewEntries& entries) {
+  if (entries.others_share && layer == 0) fail("the cache has no layer below the first to share entries of");
+  skips_ = skips_ || !entries.own.is_all();
+  shares_ = shares_ || entries.others_share;
+  append_kv(ctx, this->layer(layer), layers_[static_cast<size_t>(layer)].pages, entries.k, entries.v,
+            entries.own, batch.positions, batch.sequence,
+            {entries.key_bias, entries.others_share ? &this->layer(layer - 1) : nullptr});
 }
 
 int64_t KvCache::bytes_per_entry() const {
-  const Tensor& k = layers_.front().view.k;
-  const Tensor& v = layers_.front().view.v;
-  return k.dim(1) * (row_bytes(k.dtype(), k.dim(2)) + row_bytes(v.dtype(), v.dim(2)));
+  return slot_bytes(layers_.front().view.k) + slot_bytes(layers_.front().view.v);
 }
 
 int64_t KvCache::bytes_held() const {
-  return (pages_ - static_cast<int64_t>(free_pages_.size())) * kPage * bytes_per_entry();
+  return pool_.used() * kPage * bytes_per_entry();
+}
+
+int64_t KvCache::bytes_dense() const {
+  int64_t pages = 0;
+  for (const int64_t fed : rows_) pages += pages_for(fed);
+  return pages * static_cast<int64_t>(layers_.size()) * kPage * bytes_per_entry();
 }
 
 }  // namespace fathom

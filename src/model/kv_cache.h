@@ -1,12 +1,18 @@
 // Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and
-// sequence the list of entries that exist, each with its own position.
+// sequence the list of entries that exist, each with its own position. A row that leaves nothing in a layer
+// takes no entry; one that copies the layer below lists that layer's slot. Sequences that begin alike can
+// share pages (fork); who writes to a shared page copies it first.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "base/error.h"
+#include "model/batch.h"
 #include "model/config.h"
-#include "ops/kv_view.h"
+#include "model/page_pool.h"
+#include "ops/append_kv.h"
 
 namespace fathom {
 
@@ -15,46 +21,105 @@ struct KvCacheOptions {
   int64_t context = 0;  // entries per sequence and layer at most; 0: the model's
   DType k_type = DType::kF16, v_type = DType::kF16;
   bool key_bias = false;  // room for one with each entry (SkipPolicy::has_key_bias)
+  int64_t pages = 0;      // of the pool, for all layers and sequences; 0: as many as full contexts need
+};
+
+// The pool has no room for rows to come. Nothing was changed: it fits when others have left.
+class CacheFull : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// What rows leave in a layer, compacted by `own`. Rows that are not in it leave nothing, or share the entry
+// of the layer below.
+struct NewEntries {
+  Tensor k, v;  // f32 (capacity, kv_heads, head_dim)
+  RowSet own = RowSet::none(0);
+  Tensor key_bias{};  // f32 (batch rows); undefined: 0
+  bool others_share = false;
 };
 
 class KvCache {
  public:
   static constexpr int64_t kPage = 64;  // entries
+  static int64_t pages_for(int64_t entries) { return (entries + kPage - 1) / kPage; }
 
   KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& options);
 
   int64_t sequences() const { return options_.sequences; }
   int64_t context() const { return options_.context; }
-
-  // Makes room for `rows` more rows of a sequence in every layer, before the pass that appends them. More
-  // than the context is a UserError.
-  void reserve(Context& ctx, int32_t sequence, int64_t rows);
+  int64_t pages() const { return pool_.size(); }
   int64_t rows(int32_t sequence) const {
     return rows_[static_cast<size_t>(sequence)];
   }  // fed so far: the next position
 
+  // Makes room for `rows` more rows of a sequence in every layer, before the pass that appends them, and for
+  // those that truncate_layer() took from a layer. More than the context is a UserError, more than the pool a
+  // CacheFull.
+  void reserve(Context& ctx, int32_t sequence, int64_t rows);
+  // Would reserve() find room, in the context and in the pool, if every row left an entry in every layer?
+  bool fits(int32_t sequence, int64_t rows) const;
+
+  // Appends to the lists of one layer, in the pass after reserve().
+  void append(Context& ctx, int64_t layer, const Batch& batch, const NewEntries& entries);
+
+  // Gives back the pages that were reserved and that no entry came to use: after a pass, not between
+  // reserve() and its pass. Costs nothing where no row ever skipped; on CUDA it waits for the device.
+  // `spoke`: a row whose decisions were the sequence's (PolicyState::settle); a layer without its entry is
+  // emptied.
+  void settle(Context& ctx, int32_t sequence, int64_t spoke = -1);
+
+  // `to`, which is empty, gets the first `position` rows of `from` and shares their pages. What either of
+  // them does later, the other does not see.
+  void fork(Context& ctx, int32_t from, int32_t to, int64_t position);
+
   // Forgets the entries at `position` and after; 0 empties the sequence.
   void truncate(Context& ctx, int32_t sequence, int64_t position);
+  // In one layer only; rows() stays. Where entries are shared with layers above, those must have forgotten
+  // theirs: go from the top down.
+  void truncate_layer(Context& ctx, int64_t layer, int32_t sequence, int64_t position);
 
   KvView& layer(int64_t index) { return layers_[static_cast<size_t>(index)].view; }
-  const Tensor& page_table(int64_t layer) const { return layers_[static_cast<size_t>(layer)].page_table; }
 
   int64_t bytes_per_entry() const;  // of one layer
-  int64_t bytes_held() const;       // pages in use
+  int64_t bytes_held() const;       // pages in use, each once
+  int64_t bytes_dense() const;      // what the rows fed would hold if none skipped and none was shared
 
  private:
+  // Of one sequence in one layer, as far as the host knows it.
+  struct Held {
+    std::vector<int32_t> pages;
+    int64_t slots = 0;  // taken at most: exact after settle() and truncate()
+    int64_t rows = 0;   // positions that slots were reserved for
+  };
   struct Layer {
     KvView view;
-    Tensor page_table;                        // i32 (sequences, pages)
-    std::vector<std::vector<int32_t>> pages;  // per sequence, the same on the host
+    KvPages pages;
+    std::vector<Held> held;  // (sequences)
   };
-  void write_page_entry(Context& ctx, Layer& layer, int32_t sequence, int64_t index, int32_t page);
+  Held& held(int64_t layer, int32_t sequence) {
+    return layers_[static_cast<size_t>(layer)].held[static_cast<size_t>(sequence)];
+  }
+  bool copies_page(const Held& held) const;
+  int64_t pages_needed(int32_t sequence, int64_t rows) const;
+  void write_page(Context& ctx, int64_t layer, int32_t sequence, int64_t index);
+  void copy_last_page(Context& ctx, int64_t layer, int32_t sequence);
+  void keep_entries(Context& ctx, int64_t layer, int32_t sequence, int64_t position);
+  void keep_slots(Held& held, int64_t slots);
+  int64_t length(Context& ctx, int64_t layer, int32_t sequence) const;
+  int64_t entries_before(Context& ctx, int64_t layer, int32_t sequence, int64_t position);
+  int64_t own_slots(Context& ctx, int64_t layer, int32_t sequence, int64_t entries);
+  int64_t last_position(Context& ctx, int64_t layer, int32_t sequence);
+  std::span<int32_t> read(Context& ctx, Tensor& list, int64_t row, int64_t count);
+  void check_sequence(int32_t sequence) const;
 
   KvCacheOptions options_;
+  PagePool pool_;
   std::vector<Layer> layers_;
-  std::vector<int32_t> free_pages_;
+  Tensor lengths_, taken_;  // i32 (layers, sequences): entries listed; slots of own pages that they took
   std::vector<int64_t> rows_;
-  int64_t pages_ = 0;
+  bool skips_ = false, shares_ = false;  // has a row left nothing; has one listed the slot below?
+  std::vector<int32_t> host_;            // scratch, CUDA only
 };
 
 }  // namespace fathom

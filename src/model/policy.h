@@ -51,6 +51,13 @@ class PolicyState {
   // The sequence goes back to its first `position` rows. -> how many of them still hold: a policy that cannot
   // go back so far begins the sequence anew and says 0.
   virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
+  // The empty sequence `to` becomes the first `position` rows of `from`. -> how many of them hold for it:
+  // all, or 0, as truncate().
+  virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
+  // The sequence's `rows` rows are there to stay: going back before them may mean to begin anew. -> the row,
+  // if one has spoken for its whole sequence since the last call, else -1: in a layer where that row left no
+  // entry, no later row looks at any (KvCache::settle).
+  virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
 };
 
 class SkipPolicy {

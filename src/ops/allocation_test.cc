@@ -34,7 +34,8 @@ Tensor ints(Shape shape) {
 struct Model {
   Tensor table = floats({kVocab, kWidth}), weight = floats({kWidth}), frequency = floats({kDim / 2});
   Tensor ids = ints({kRows}), positions = ints({kRows}), sequence = ints({kRows}), kept_ids = ints({kRows}),
-         count = ints({1}), pages = ints({kRows, kCapacity / kPage});
+         count = ints({1});
+  KvPages pages{ints({kRows, kCapacity / kPage}), ints({kRows}), kPage};
   KvView kv;
 
   Model() {
@@ -46,7 +47,7 @@ struct Model {
     count.data<int32_t>()[0] = 2;
     kept_ids.data<int32_t>()[1] = 2;
     for (int32_t i = 0; i < kRows; ++i) sequence.data<int32_t>()[i] = i;
-    for (int32_t i = 0; i < pages.numel(); ++i) pages.data<int32_t>()[i] = i;
+    for (int32_t i = 0; i < pages.table.numel(); ++i) pages.table.data<int32_t>()[i] = i;
   }
 
   void step(Context& ctx, int32_t position) {
@@ -58,7 +59,7 @@ struct Model {
     const Tensor q = rope(ctx, x.reshape({kRows, kHeads, kDim}), positions, frequency);
     const Tensor k =
         rope(ctx, floats_of(ctx, {kRows, kKvHeads, kDim}), positions, frequency, {RopeStyle::kPairs});
-    append_kv(ctx, kv, pages, kPage, k, k, all, positions, sequence);
+    append_kv(ctx, kv, pages, k, k, all, positions, sequence);
     h = add_rows(ctx, h, all,
                  attention(ctx, q, kv, all, positions, sequence, {.scale = 0.2f, .soft_cap = 20.0f}));
     const Tensor kept = gather_rows(ctx, h, some);

@@ -6,11 +6,11 @@
 
 namespace fathom {
 
-void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+void append_kv_kernel(CpuBackend dev, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v,
+                      const RowSet& kept, const Tensor& positions, const Tensor& sequence,
                       const AppendExtras& extras, Tensor& slots);
-void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+void append_kv_kernel(CudaBackend dev, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v,
+                      const RowSet& kept, const Tensor& positions, const Tensor& sequence,
                       const AppendExtras& extras, Tensor& slots);
 
 namespace {
@@ -29,9 +29,8 @@ void check_rows(const Tensor& rows, const Tensor& pool, const RowSet& kept, cons
 
 }  // namespace
 
-void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-               const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
-               const AppendExtras& extras) {
+void append_kv(Context& ctx, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v, const RowSet& kept,
+               const Tensor& positions, const Tensor& sequence, const AppendExtras& extras) {
   if (kept.is_none() && !extras.below) return;
   if (differentiable(ctx, {&k, &v}))
     fail("append_kv: a cache holds no gradients: train over fresh keys and values");
@@ -39,15 +38,16 @@ void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page,
     check_rows(k, kv.k, kept, "k");
     check_rows(v, kv.v, kept, "v");
   }
-  if (page < 1) fail("append_kv: page must be at least 1, got {}", page);
+  if (pages.page < 1) fail("append_kv: page must be at least 1, got {}", pages.page);
   if (kv.entries.rank() != 2) fail("append_kv: entries must be i32 (sequences, capacity)");
   const Shape lists = kv.entries.shape();
   expect(kv.entries, DType::kI32, lists, "append_kv", "entries");
   expect(kv.positions, DType::kI32, lists, "append_kv", "kv.positions");
   expect(kv.lengths, DType::kI32, {lists[0]}, "append_kv", "lengths");
   if (kv.bias.defined()) expect(kv.bias, DType::kF32, lists, "append_kv", "bias");
-  if (page_table.rank() != 2) fail("append_kv: page_table must be i32 (sequences, pages)");
-  expect(page_table, DType::kI32, {lists[0], page_table.dim(1)}, "append_kv", "page_table");
+  if (pages.table.rank() != 2) fail("append_kv: pages.table must be i32 (sequences, pages)");
+  expect(pages.table, DType::kI32, {lists[0], pages.table.dim(1)}, "append_kv", "pages.table");
+  expect(pages.taken, DType::kI32, {lists[0]}, "append_kv", "pages.taken");
   if (positions.rank() != 1 || (kept.is_all() && positions.dim(0) != kept.capacity())) {
     fail("append_kv: positions must be i32 (rows), got {}", to_string(positions.shape()));
   }
@@ -61,7 +61,7 @@ void append_kv(Context& ctx, KvView& kv, const Tensor& page_table, int64_t page,
   const ArenaScope scope(ctx);
   Tensor slots = Tensor::empty(ctx, DType::kI32, {kept.capacity()});
   on_device(ctx, [&](auto dev) {
-    append_kv_kernel(dev, kv, page_table, page, k, v, kept, positions, sequence, extras, slots);
+    append_kv_kernel(dev, kv, pages, k, v, kept, positions, sequence, extras, slots);
   });
 }
 

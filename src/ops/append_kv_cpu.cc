@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "base/format.h"
@@ -45,8 +46,7 @@ class PoolWriter {
 
 struct EntryLists {
   KvView& kv;
-  const Tensor& page_table;
-  int64_t page;
+  KvPages& pages;
   const int32_t *positions, *sequence;  // (batch rows)
   const float* bias;                    // (batch rows); null: 0
   const KvView* below;
@@ -56,8 +56,9 @@ struct EntryLists {
     const int64_t sequences = kv.entries.dim(0), capacity = kv.entries.dim(1), seq = sequence[row];
     if (seq < 0 || seq >= sequences) fail("append_kv: sequence must be in [0, {}), got {}", sequences, seq);
     int32_t& length = kv.lengths.data<int32_t>()[seq];
+    if (length >= capacity) fail("append_kv: sequence {} is full: {} entries of {}", seq, length, capacity);
     const int64_t at = seq * capacity + length;
-    const int64_t slot = own ? own_slot(seq, length) : shared_slot(row, seq, length, at);
+    const int64_t slot = own ? own_slot(seq) : shared_slot(row, seq);
     kv.entries.data<int32_t>()[at] = static_cast<int32_t>(slot);
     kv.positions.data<int32_t>()[at] = positions[row];
     // Not only when there is one: an entry that was taken back may have left its own.
@@ -67,25 +68,28 @@ struct EntryLists {
   }
 
  private:
-  int64_t own_slot(int64_t seq, int64_t length) const {
-    const int64_t capacity = kv.entries.dim(1), pages = page_table.dim(1);
-    if (length >= capacity || length / page >= pages) {
-      fail("append_kv: sequence {} is full: {} entries, room for {} in {} pages of {}", seq, length, capacity,
-           pages, page);
-    }
-    const int64_t slot = page_table.data<int32_t>()[seq * pages + length / page] * page + length % page;
+  int64_t own_slot(int64_t seq) const {
+    const int64_t most = pages.table.dim(1);
+    int32_t& taken = pages.taken.data<int32_t>()[seq];
+    if (taken / pages.page >= most)
+      fail("append_kv: sequence {} is full: {} slots in {} pages of {}", seq, taken, most, pages.page);
+    const int64_t page = pages.table.data<int32_t>()[seq * most + taken / pages.page];
+    const int64_t slot = page * pages.page + taken % pages.page;
     if (slot < 0 || slot >= kv.k.dim(0) || slot >= kv.v.dim(0)) {
       fail("append_kv: slot must be in [0, {}), got {} for sequence {}", kv.k.dim(0), slot, seq);
     }
+    ++taken;
     return slot;
   }
 
-  // Every layer lists every row where entries are shared, so the entry below stands at the same place.
-  int64_t shared_slot(int64_t row, int64_t seq, int64_t length, int64_t at) const {
-    const bool there = length < below->lengths.data<int32_t>()[seq] &&
-                       below->positions.data<int32_t>()[at] == positions[row];
-    if (!there) fail("append_kv: the layer below has no entry of position {} to share", positions[row]);
-    return below->entries.data<int32_t>()[at];
+  int64_t shared_slot(int64_t row, int64_t seq) const {
+    const int64_t first = seq * below->entries.dim(1);
+    const int32_t* begin = below->positions.data<int32_t>() + first;
+    const int32_t* end = begin + below->lengths.data<int32_t>()[seq];
+    const int32_t* found = std::lower_bound(begin, end, positions[row]);
+    if (found == end || *found != positions[row])
+      fail("append_kv: the layer below has no entry of position {} to share", positions[row]);
+    return below->entries.data<int32_t>()[first + (found - begin)];
   }
 };
 
@@ -105,14 +109,13 @@ void list_entries(const EntryLists& lists, const KeptRows& kept, int64_t rows, i
 
 }  // namespace
 
-void append_kv_kernel(CpuBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+void append_kv_kernel(CpuBackend dev, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v,
+                      const RowSet& kept, const Tensor& positions, const Tensor& sequence,
                       const AppendExtras& extras, Tensor& slots) {
   const KeptRows rows(kept);
   int32_t* slot = slots.data<int32_t>();
   const EntryLists lists{kv,
-                         page_table,
-                         page,
+                         pages,
                          positions.data<int32_t>(),
                          sequence.data<int32_t>(),
                          extras.bias ? extras.bias.data<float>() : nullptr,

@@ -18,6 +18,7 @@ struct EntryLists {
   float* bias;  // null: none
   int64_t sequences, capacity, slots;
   const int32_t* page_table;
+  int32_t* taken;
   int64_t page, pages;
   const int32_t *below_entries, *below_positions, *below_lengths;  // null: nothing is shared
 };
@@ -29,9 +30,25 @@ struct Rows {
   int64_t total;
 };
 
+// Where the layer below keeps a row, or -1: positions ascend.
+__device__ int64_t shared_slot(const EntryLists& lists, int64_t seq, int32_t position) {
+  const int64_t first = seq * lists.capacity, length = lists.below_lengths[seq];
+  int64_t begin = 0, end = length;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (lists.below_positions[first + middle] < position)
+      begin = middle + 1;
+    else
+      end = middle;
+  }
+  const bool there = begin < length && lists.below_positions[first + begin] == position;
+  return there ? lists.below_entries[first + begin] : -1;
+}
+
 // A thread per row that gets an entry (the kept ones; all of them where skipped rows share the entry below):
-// it becomes entry length + (earlier such rows of its sequence). slots[i]: where kept row i's key and value
-// go, or -1. Lengths change only in advance_lengths, when every thread here has read them.
+// it becomes entry length + (earlier such rows of its sequence), and takes slot taken + (earlier kept rows of
+// its sequence) when it is kept. slots[i]: where kept row i's key and value go, or -1. Counts change only in
+// advance_counts, when every thread here has read them.
 __global__ void list_entries(EntryLists lists, Rows rows, int32_t* slots, int32_t* fault) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const bool shares = lists.below_entries != nullptr;
@@ -40,17 +57,20 @@ __global__ void list_entries(EntryLists lists, Rows rows, int32_t* slots, int32_
   if (kept >= 0) slots[kept] = -1;
   const int32_t seq = rows.sequence[row];
   if (seq < 0 || seq >= lists.sequences) return report_fault(fault, CudaFault::kSequence);
-  int64_t entry = lists.lengths[seq];
-  for (int64_t j = 0; j < n; ++j) entry += rows.sequence[shares ? j : rows.kept[j]] == seq;
-  if (entry >= lists.capacity || entry / lists.page >= lists.pages)
-    return report_fault(fault, CudaFault::kSequenceFull);
-  const int64_t at = seq * lists.capacity + entry;
-  int64_t slot = lists.page_table[seq * lists.pages + entry / lists.page] * lists.page + entry % lists.page;
-  if (kept < 0) {
-    const bool there = entry < lists.below_lengths[seq] && lists.below_positions[at] == rows.positions[row];
-    slot = there ? lists.below_entries[at] : -1;
+  int64_t entry = lists.lengths[seq], taken = lists.taken[seq];
+  for (int64_t j = 0; j < kept; ++j) taken += rows.sequence[rows.kept[j]] == seq;
+  if (shares) {
+    for (int64_t j = 0; j < n; ++j) entry += rows.sequence[j] == seq;
+  } else {
+    entry += taken - lists.taken[seq];
   }
+  if (entry >= lists.capacity || (kept >= 0 && taken / lists.page >= lists.pages))
+    return report_fault(fault, CudaFault::kSequenceFull);
+  const int64_t slot =
+      kept < 0 ? shared_slot(lists, seq, rows.positions[row])
+               : lists.page_table[seq * lists.pages + taken / lists.page] * lists.page + taken % lists.page;
   if (slot < 0 || slot >= lists.slots) return report_fault(fault, CudaFault::kSlot);
+  const int64_t at = seq * lists.capacity + entry;
   lists.entries[at] = static_cast<int32_t>(slot);
   if (kept >= 0) slots[kept] = static_cast<int32_t>(slot);
   lists.positions[at] = rows.positions[row];
@@ -59,14 +79,16 @@ __global__ void list_entries(EntryLists lists, Rows rows, int32_t* slots, int32_
 }
 
 // Only for what was listed: a row of its own that found no slot is no entry.
-__global__ void advance_lengths(EntryLists lists, Rows rows, const int32_t* slots) {
+__global__ void advance_counts(EntryLists lists, Rows rows, const int32_t* slots) {
   const int64_t n = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const bool shares = lists.below_entries != nullptr;
   if (n >= (shares ? rows.total : rows.kept.count())) return;
   const int64_t row = shares ? n : rows.kept[n], kept = shares ? find_kept(rows.kept, row) : n;
   if (kept >= 0 && slots[kept] < 0) return;
   const int32_t seq = rows.sequence[row];
-  if (seq >= 0 && seq < lists.sequences) atomicAdd(lists.lengths + seq, 1);
+  if (seq < 0 || seq >= lists.sequences) return;
+  atomicAdd(lists.lengths + seq, 1);
+  if (kept >= 0) atomicAdd(lists.taken + seq, 1);
 }
 
 struct Pool {
@@ -113,8 +135,8 @@ Pool pool_of(Tensor& pool, const Tensor& rows) {
 
 }  // namespace
 
-void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int64_t page, const Tensor& k,
-                      const Tensor& v, const RowSet& kept, const Tensor& positions, const Tensor& sequence,
+void append_kv_kernel(CudaBackend dev, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v,
+                      const RowSet& kept, const Tensor& positions, const Tensor& sequence,
                       const AppendExtras& extras, Tensor& slots) {
   const Rows rows{DeviceRows(kept), positions.data<int32_t>(), sequence.data<int32_t>(),
                   extras.bias ? extras.bias.data<float>() : nullptr, positions.dim(0)};
@@ -131,18 +153,19 @@ void append_kv_kernel(CudaBackend dev, KvView& kv, const Tensor& page_table, int
                          kv.entries.dim(0),
                          kv.entries.dim(1),
                          std::min(kv.k.dim(0), kv.v.dim(0)),
-                         page_table.data<int32_t>(),
-                         page,
-                         page_table.dim(1),
+                         pages.table.data<int32_t>(),
+                         pages.taken.data<int32_t>(),
+                         pages.page,
+                         pages.table.dim(1),
                          below(&KvView::entries),
                          below(&KvView::positions),
                          below(&KvView::lengths)};
   list_entries<<<blocks_for(listed, kThreads), kThreads, 0, dev.handle.stream>>>(
       lists, rows, slots.data<int32_t>(), dev.handle.fault);
   check_launch("append_kv (entries)");
-  advance_lengths<<<blocks_for(listed, kThreads), kThreads, 0, dev.handle.stream>>>(lists, rows,
-                                                                                    slots.data<int32_t>());
-  check_launch("append_kv (lengths)");
+  advance_counts<<<blocks_for(listed, kThreads), kThreads, 0, dev.handle.stream>>>(lists, rows,
+                                                                                   slots.data<int32_t>());
+  check_launch("append_kv (counts)");
   if (capacity == 0) return;
   const dim3 grid(blocks_for(capacity * ((width + kWarp - 1) / kWarp), kThreads / kWarp), 2);
   store_rows<<<grid, kThreads, 0, dev.handle.stream>>>(pool_of(kv.k, k), pool_of(kv.v, v), width, rows,

@@ -26,8 +26,9 @@ Tensor ints(Context& ctx, std::vector<int32_t> values, Shape shape) {
   return Tensor::from(ctx, values, shape);
 }
 
-Tensor pages(Context& ctx) {
-  return ints(ctx, {5, 0, 0, 3, 1, 0, 4, 2, 0}, {kSequences, 3});  // sequence 0 has pages 5, 0; and so on
+// Sequence 0 has pages 5, 0; and so on.
+KvPages pages(Context& ctx, std::vector<int32_t> taken = {0, 0, 0}) {
+  return {ints(ctx, {5, 0, 0, 3, 1, 0, 4, 2, 0}, {kSequences, 3}), ints(ctx, taken, {kSequences}), kPage};
 }
 
 Tensor normals(Context& ctx, int64_t rows, uint32_t stream, float scale = 1.0f) {
@@ -52,7 +53,8 @@ TEST(AppendKv, RowsBecomeTheNewestEntriesOfTheirSequences) {
     kv.bias.data<float>()[2 * kCapacity] = 9.0f;  // of an entry that was taken back
     kv.lengths.data<int32_t>()[0] = 3;            // one more on its first page
     const Tensor k = normals(ctx, 5, 1), v = normals(ctx, 5, 2);
-    append_kv(ctx, kv, pages(ctx), kPage, k, v, RowSet::all(5), ints(ctx, {30, 100, 31, 7, 101}, {5}),
+    KvPages room = pages(ctx, {3, 0, 0});
+    append_kv(ctx, kv, room, k, v, RowSet::all(5), ints(ctx, {30, 100, 31, 7, 101}, {5}),
               ints(ctx, {0, 1, 0, 2, 1}, {5}));
     const int32_t* lengths = kv.lengths.data<int32_t>();
     EXPECT_EQ(std::vector<int32_t>(lengths, lengths + 3), (std::vector<int32_t>{5, 2, 1}));
@@ -79,14 +81,41 @@ TEST(AppendKv, OnlyKeptRowsEnter) {
   KvView kv = empty_view(DType::kF32);
   const Tensor k = normals(ctx, 4, 1), v = normals(ctx, 4, 2);
   const RowSet kept = RowSet::some(ints(ctx, {1, 3, 0, 0}, {4}), ints(ctx, {2}, {1}));
-  append_kv(ctx, kv, pages(ctx), kPage, k, v, kept, ints(ctx, {10, 11, 12, 13}, {4}),
-            ints(ctx, {0, 0, 0, 0}, {4}));
+  KvPages at = pages(ctx);
+  append_kv(ctx, kv, at, k, v, kept, ints(ctx, {10, 11, 12, 13}, {4}), ints(ctx, {0, 0, 0, 0}, {4}));
   EXPECT_EQ(kv.lengths.data<int32_t>()[0], 2);
   EXPECT_EQ(kv.positions.data<int32_t>()[0], 11);
   EXPECT_EQ(kv.positions.data<int32_t>()[1], 13);
   EXPECT_EQ(slot_values(kv.k, 21)[0], k.data<float>()[kKvHeads * kDim]);  // the second compacted row
-  append_kv(ctx, kv, pages(ctx), kPage, k, v, RowSet::none(4), {}, {});
+  append_kv(ctx, kv, at, k, v, RowSet::none(4), {}, {});
   EXPECT_EQ(kv.lengths.data<int32_t>()[0], 2);
+  EXPECT_EQ(at.taken.data<int32_t>()[0], 2);
+}
+
+// Rows that share take no slot of their own: those that do not stand close together. The entry below is found
+// by its position, wherever it stands in its list.
+TEST(AppendKv, OthersShareTheEntryBelow) {
+  Context ctx({.threads = 2});
+  KvView below = empty_view(DType::kF32), kv = empty_view(DType::kF32);
+  kv.k = below.k;
+  kv.v = below.v;
+  const Tensor k = normals(ctx, 4, 1), v = normals(ctx, 4, 2), sequence = ints(ctx, {0, 0, 0, 0}, {4});
+  KvPages under = pages(ctx);
+  append_kv(ctx, below, under, normals(ctx, 1, 3), normals(ctx, 1, 3), RowSet::all(1), ints(ctx, {9}, {1}),
+            ints(ctx, {0}, {1}));  // a row that was hidden above
+  const Tensor positions = ints(ctx, {10, 11, 12, 13}, {4});
+  append_kv(ctx, below, under, k, v, RowSet::all(4), positions, sequence);
+  KvPages at{ints(ctx, {1, 0, 0, 3, 1, 0, 4, 2, 0}, {kSequences, 3}), ints(ctx, {0, 0, 0}, {kSequences}),
+             kPage};
+  const RowSet kept = RowSet::some(ints(ctx, {1, 3, 0, 0}, {4}), ints(ctx, {2}, {1}));
+  append_kv(ctx, kv, at, k, v, kept, positions, sequence, {{}, &below});
+  const int32_t* entries = kv.entries.data<int32_t>();
+  EXPECT_EQ(std::vector<int32_t>(entries, entries + 4), (std::vector<int32_t>{21, 4, 23, 5}));
+  EXPECT_EQ(kv.lengths.data<int32_t>()[0], 4);
+  EXPECT_EQ(at.taken.data<int32_t>()[0], 2);
+  EXPECT_THROW(append_kv(ctx, kv, at, {}, {}, RowSet::none(1), ints(ctx, {14}, {1}), ints(ctx, {0}, {1}),
+                         {{}, &below}),
+               UserError);
 }
 
 TEST(AppendKv, EveryPoolTypeRoundsAsTheFormatDoes) {
@@ -98,7 +127,8 @@ TEST(AppendKv, EveryPoolTypeRoundsAsTheFormatDoes) {
       for (const float scale : {1.0f, 1e-6f, 0.0f, 3000.0f}) {
         KvView kv = empty_view(dtype);
         const Tensor k = normals(ctx, 1, 3, scale), v = normals(ctx, 1, 4, scale);
-        append_kv(ctx, kv, pages(ctx), kPage, k, v, RowSet::all(1), ints(ctx, {0}, {1}), ints(ctx, {1}, {1}));
+        KvPages at = pages(ctx);
+        append_kv(ctx, kv, at, k, v, RowSet::all(1), ints(ctx, {0}, {1}), ints(ctx, {1}, {1}));
         for (const auto& [pool, rows] : {std::pair{&kv.k, &k}, std::pair{&kv.v, &v}}) {
           std::vector<std::byte> want(static_cast<size_t>(row_bytes(dtype, kKvHeads * kDim)));
           encode_row(dtype, rows->data<float>(), want.data(), kKvHeads * kDim);
@@ -115,21 +145,25 @@ TEST(AppendKv, RefusesWhatDoesNotFit) {
   Context ctx({.threads = 1});
   KvView kv = empty_view(DType::kF32);
   const Tensor k = normals(ctx, 1, 1), position = ints(ctx, {0}, {1});
+  KvPages at = pages(ctx);
   const auto append = [&](int32_t sequence) {
-    append_kv(ctx, kv, pages(ctx), kPage, k, k, RowSet::all(1), position, ints(ctx, {sequence}, {1}));
+    append_kv(ctx, kv, at, k, k, RowSet::all(1), position, ints(ctx, {sequence}, {1}));
   };
   EXPECT_THROW(append(-1), UserError);
   EXPECT_THROW(append(3), UserError);
+  const auto message = [&] {
+    try {
+      append(1);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  at.taken.data<int32_t>()[1] = 3 * kPage;
+  EXPECT_EQ(message(), "append_kv: sequence 1 is full: 12 slots in 3 pages of 4");
   kv.lengths.data<int32_t>()[1] = kCapacity;
-  try {
-    append(1);
-    FAIL();
-  } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "append_kv: sequence 1 is full: 10 entries, room for 10 in 3 pages of 4");
-  }
-  EXPECT_THROW(
-      append_kv(ctx, kv, pages(ctx), kPage, normals(ctx, 2, 1), k, RowSet::all(1), position, position),
-      UserError);
+  EXPECT_EQ(message(), "append_kv: sequence 1 is full: 10 entries of 10");
+  EXPECT_THROW(append_kv(ctx, kv, at, normals(ctx, 2, 1), k, RowSet::all(1), position, position), UserError);
   kv.k = Tensor::owned(Device::kCpu, DType::kQ4_0, {kSlots, kKvHeads, kDim});
   EXPECT_THROW(append(0), UserError);
 }

@@ -115,13 +115,13 @@ TEST_F(Cuda, AppendedRowsAreTheCpusBitForBit) {
       KvView kv = empty_cache(ctx.device(), dtype, 60 * 4, 3, 80, 3, 32);
       kv.bias = Tensor::owned(ctx.device(), DType::kF32, {3, 80});
       const Tensor rows_k = floats(ctx, k, {40, 3, 32}), rows_v = floats(ctx, v, {40, 3, 32});
-      const Tensor table = ints(ctx, pages, {3, 20});
-      append_kv(ctx, kv, table, 4, rows_k, rows_v, RowSet::all(40), ints(ctx, positions, {40}),
+      KvPages table{ints(ctx, pages, {3, 20}), Tensor::owned(ctx.device(), DType::kI32, {3}), 4};
+      append_kv(ctx, kv, table, rows_k, rows_v, RowSet::all(40), ints(ctx, positions, {40}),
                 ints(ctx, sequence, {40}));
-      append_kv(ctx, kv, table, 4, rows_k, rows_v, some(ctx, ids, 25), ints(ctx, positions, {40}),
+      append_kv(ctx, kv, table, rows_k, rows_v, some(ctx, ids, 25), ints(ctx, positions, {40}),
                 ints(ctx, sequence, {40}));
       std::vector<std::vector<std::byte>> out;
-      for (const Tensor& t : {kv.k, kv.v, kv.entries, kv.positions, kv.lengths, kv.bias})
+      for (const Tensor& t : {kv.k, kv.v, kv.entries, kv.positions, kv.lengths, kv.bias, table.taken})
         out.push_back(bytes_of(ctx, t));
       return out;
     };
@@ -368,8 +368,9 @@ TEST_F(Cuda, FaultsAppearAtTheNextCopyAndOnlyThere) {
     EXPECT_NO_THROW(host<float>(*gpu_, out));
   }
   KvView kv = empty_cache(Device::kCuda, DType::kF32, 4, 1, 4, 1, 8);
-  const Tensor rows = floats(*gpu_, normals(5 * 8), {5, 1, 8}), page = ints(*gpu_, {0}, {1, 1});
-  append_kv(*gpu_, kv, page, 4, rows, rows, RowSet::all(5), ints(*gpu_, {0, 1, 2, 3, 4}, {5}),
+  const Tensor rows = floats(*gpu_, normals(5 * 8), {5, 1, 8});
+  KvPages page{ints(*gpu_, {0}, {1, 1}), Tensor::owned(Device::kCuda, DType::kI32, {1}), 4};
+  append_kv(*gpu_, kv, page, rows, rows, RowSet::all(5), ints(*gpu_, {0, 1, 2, 3, 4}, {5}),
             ints(*gpu_, {0, 0, 0, 0, 0}, {5}));
   EXPECT_THROW(host<int32_t>(*gpu_, kv.lengths), UserError);
   EXPECT_EQ(host<int32_t>(*gpu_, kv.lengths), Ints{4});

@@ -24,6 +24,16 @@ int64_t SkipState::truncate(Context& ctx, int32_t sequence, int64_t position) {
   return 0;
 }
 
+int64_t SkipState::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
+  int64_t held = position;
+  for (auto& [method, state] : methods) held = std::min(held, state->fork(ctx, from, to, position));
+  return held == position ? held : truncate(ctx, to, 0);
+}
+
+int64_t SkipState::settle(Context& ctx, int32_t sequence, int64_t rows) {
+  return alone ? methods.at(alone)->settle(ctx, sequence, rows) : -1;
+}
+
 Tensor Method::blend(UnitCall& call, const Decision& decision, const Tensor& branch) const {
   if (!decision.gate) return branch;
   return scale_rows(call.ctx, branch, gather_rows(call.ctx, decision.gate, computed_rows(call, decision)));

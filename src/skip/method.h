@@ -38,12 +38,10 @@ struct MethodParameter {
 class MethodState {
  public:
   virtual ~MethodState() = default;
-  virtual void reset(Context&, int32_t /*sequence*/) {}
-  // As PolicyState::truncate.
-  virtual int64_t truncate(Context& ctx, int32_t sequence, int64_t position) {
-    if (position == 0) reset(ctx, sequence);
-    return position;
-  }
+  // As PolicyState's.
+  virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
+  virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
+  virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
 };
 
 // What happened at a unit, for objectives, replay and pictures.
@@ -57,6 +55,8 @@ class Method;
 class SkipState final : public PolicyState {
  public:
   int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
+  int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
+  int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
   // The state that `method` made for itself.
   template <class State>
   State& of(const Method& method) {
@@ -83,6 +83,7 @@ class SkipState final : public PolicyState {
   float find_share = 1;
   std::vector<UnitRecord> units;  // of this pass
   Decision block;                 // attention's, while its block lasts
+  const Method* alone = nullptr;  // the method that both scores and decides; null: two methods do
   std::map<const Method*, std::unique_ptr<MethodState>> methods;
 };
 

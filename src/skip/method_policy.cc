@@ -223,6 +223,7 @@ std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelC
   auto state = std::make_unique<SkipState>();
   for (const Part& each : parts_)
     state->methods[each.method.get()] = each.method->make_state(ctx, config, sequences);
+  if (score_ == decide_) state->alone = decide_;
   return state;
 }
 

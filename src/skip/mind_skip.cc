@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "base/format.h"
 #include "model/transformer.h"
@@ -96,13 +97,31 @@ PoolRule parse_pool(const std::string& text) {
        printable(text));
 }
 
+// The same rows (dimension 0), and room for more.
+Tensor with_room(Context& ctx, const Tensor& old, const Shape& shape) {
+  Tensor table = Tensor::owned(ctx.device(), DType::kF32, shape);
+  if (old)
+    copy_bytes(ctx, table.raw(), ctx.device(), old.raw(), ctx.device(), static_cast<size_t>(old.nbytes()));
+  return table;
+}
+
 struct MindSkipState final : MethodState {
+  explicit MindSkipState(PoolRule rule) : pool(rule) {}
+  int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
+  int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
+  int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
+  uint8_t& is_settled(int32_t sequence) {
+    const auto at = static_cast<size_t>(sequence);
+    if (at >= settled.size()) settled.resize(at + 1);
+    return settled[at];
+  }
+
+  PoolRule pool;  // a prefix of 0 rows where every row decides for itself
   // Of each routed layer, f32 (sequences, N): W·x of the first N rows; f32 (sequences): the prompt's mean.
   // A sequence that begins anew, or goes back, writes over what was there before anybody reads it.
   std::vector<Tensor> memory;
-  bool whole_prompt = false;
-  // Who looked at a whole prompt cannot forget its end.
-  int64_t truncate(Context&, int32_t, int64_t position) override { return whole_prompt ? 0 : position; }
+  // (sequences): the decision has fallen, and layers that are skipped may have given the first N rows back.
+  std::vector<uint8_t> settled;
   // Of this pass:
   Tensor early;  // f32 (rows): 1 for the first N rows of a sequence; undefined: the pool is not a prefix
   RowSet early_rows = RowSet::none(0);
@@ -110,15 +129,44 @@ struct MindSkipState final : MethodState {
   Tensor passed;  // the mlp's score, when it is made at attention; lives as long as its block
 };
 
+int64_t MindSkipState::truncate(Context&, int32_t sequence, int64_t position) {
+  if (pool.pool != Pool::kPrefix) return 0;  // who looked at a whole prompt cannot forget its end
+  if (position >= pool.rows) return position;
+  uint8_t& gone = is_settled(sequence);
+  return std::exchange(gone, 0) ? 0 : position;
+}
+
+int64_t MindSkipState::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
+  if (pool.pool != Pool::kPrefix) return 0;
+  is_settled(to) = 0;
+  if (is_settled(from)) {
+    if (position < pool.rows) return 0;
+    is_settled(to) = 1;
+  }
+  for (Tensor& table : memory) {
+    if (from >= table.dim(0)) continue;
+    if (to >= table.dim(0)) table = with_room(ctx, table, {to + 1, table.dim(1)});
+    Tensor copy = table.rows(to, 1);
+    copy_bytes(ctx, copy.raw(), ctx.device(), table.rows(from, 1).raw(), ctx.device(),
+               static_cast<size_t>(copy.nbytes()));
+  }
+  return position;
+}
+
+int64_t MindSkipState::settle(Context&, int32_t sequence, int64_t rows) {
+  const bool falls = pool.pool == Pool::kPrefix && pool.rows > 0 && rows > pool.rows;
+  return falls && !std::exchange(is_settled(sequence), 1) ? pool.rows : -1;
+}
+
 class MindSkip final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
   void check(const ModelConfig& config) const override { routed_layers(config); }
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
-    auto state = std::make_unique<MindSkipState>();  // begin() makes room for the sequences that come
-    state->whole_prompt = needs_whole_prompt();
-    return state;
+    // begin() makes room for the sequences that come.
+    return std::make_unique<MindSkipState>(config_.level == Level::kSequence ? parse_pool(config_.pool)
+                                                                             : PoolRule{Pool::kPrefix, 0});
   }
   bool freezes_backbone() const override { return true; }
   void prepare(Context& ctx, const PrepareInput& input) override;
@@ -221,12 +269,9 @@ void MindSkip::begin(Context& ctx, const Model&, const Batch& batch, SkipState& 
   mine.memory.resize(routers_.size());
   for (Tensor& memory : mine.memory) {
     if (memory && memory.dim(0) >= batch.sequences) continue;
-    const Tensor old = memory;
-    memory = Tensor::owned(
-        ctx.device(), DType::kF32,
-        pool_.pool == Pool::kPrefix ? Shape{batch.sequences, pool_.rows} : Shape{batch.sequences});
-    if (old)
-      copy_bytes(ctx, memory.raw(), ctx.device(), old.raw(), ctx.device(), static_cast<size_t>(old.nbytes()));
+    memory =
+        with_room(ctx, memory,
+                  pool_.pool == Pool::kPrefix ? Shape{batch.sequences, pool_.rows} : Shape{batch.sequences});
   }
 }
 

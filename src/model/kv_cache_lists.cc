@@ -1,0 +1,156 @@
+// The cache's lists and pages as they are forked, cut and settled: on the host, a sequence at a time.
+#include <algorithm>
+
+#include "base/format.h"
+#include "model/kv_cache.h"
+#include "tensor/memory.h"
+
+namespace fathom {
+namespace {
+
+void write_one(Context& ctx, Tensor& list, int64_t index, int64_t value) {
+  const auto number = static_cast<int32_t>(value);
+  copy_bytes(ctx, list.data<int32_t>() + index, ctx.device(), &number, Device::kCpu, sizeof number);
+}
+
+int32_t read_one(Context& ctx, const Tensor& list, int64_t index) {
+  int32_t number = 0;
+  copy_bytes(ctx, &number, Device::kCpu, list.data<int32_t>() + index, ctx.device(), sizeof number);
+  return number;
+}
+
+// The first `count` numbers of row `from` of a list become those of row `to`.
+void copy_row(Context& ctx, Tensor& list, int64_t from, int64_t to, int64_t count) {
+  auto* data = list.data<int32_t>();  // or floats: as many bytes
+  copy_bytes(ctx, data + to * list.dim(1), ctx.device(), data + from * list.dim(1), ctx.device(),
+             static_cast<size_t>(count) * sizeof(int32_t));
+}
+
+}  // namespace
+
+void KvCache::settle(Context& ctx, int32_t sequence, int64_t spoke) {
+  check_sequence(sequence);
+  if (!skips_) return;
+  const auto count = static_cast<int64_t>(layers_.size());
+  const std::span<const int32_t> taken = read(ctx, taken_, 0, count * options_.sequences);
+  for (int64_t index = 0; index < count; ++index)
+    keep_slots(held(index, sequence), taken[static_cast<size_t>(index * options_.sequences + sequence)]);
+  // Where entries are shared every layer lists every row, and may be looked at from above.
+  if (spoke < 0 || spoke >= rows(sequence) || shares_) return;
+  for (int64_t index = 0; index < count; ++index) {
+    if (last_position(ctx, index, sequence) < spoke) keep_entries(ctx, index, sequence, 0);
+  }
+}
+
+void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
+  check_sequence(from);
+  check_sequence(to);
+  if (from == to || rows(to) != 0)
+    fail("sequence {} has {} rows: only an empty one can be a fork", to, rows(to));
+  position = std::clamp<int64_t>(position, 0, rows(from));
+  settle(ctx, from);
+  for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
+    const int64_t kept = entries_before(ctx, index, from, position);
+    const int64_t slots = own_slots(ctx, index, from, kept);
+    copy_row(ctx, layer.view.entries, from, to, kept);
+    copy_row(ctx, layer.view.positions, from, to, kept);
+    if (layer.view.bias) copy_row(ctx, layer.view.bias, from, to, kept);
+    copy_row(ctx, layer.pages.table, from, to, pages_for(slots));
+    write_one(ctx, layer.view.lengths, to, kept);
+    write_one(ctx, layer.pages.taken, to, slots);
+    const Held& source = held(index, from);
+    Held& mine = held(index, to);
+    mine.pages.assign(source.pages.begin(), source.pages.begin() + pages_for(slots));
+    for (const int32_t page : mine.pages) pool_.share(page);
+    mine.slots = slots;
+    mine.rows = std::min(source.rows, position);
+  }
+  rows_[static_cast<size_t>(to)] = position;
+}
+
+void KvCache::truncate(Context& ctx, int32_t sequence, int64_t position) {
+  check_sequence(sequence);
+  int64_t& fed = rows_[static_cast<size_t>(sequence)];
+  fed = std::clamp<int64_t>(position, 0, fed);
+  for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
+    keep_entries(ctx, index, sequence, fed);
+    held(index, sequence).rows = std::min(held(index, sequence).rows, fed);
+  }
+}
+
+void KvCache::truncate_layer(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
+  check_sequence(sequence);
+  position = std::clamp<int64_t>(position, 0, rows(sequence));
+  for (auto above = static_cast<int64_t>(layers_.size()) - 1; shares_ && above > layer; --above) {
+    if (last_position(ctx, above, sequence) >= position)
+      fail("layer {} of the cache may share the entries of layer {} from position {} on: cut it first", above,
+           layer, position);
+  }
+  keep_entries(ctx, layer, sequence, position);
+  held(layer, sequence).rows = std::min(held(layer, sequence).rows, position);
+}
+
+// Cuts the list, and gives back the pages that only what was cut did use.
+void KvCache::keep_entries(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
+  const int64_t kept = entries_before(ctx, layer, sequence, position);
+  const int64_t slots = own_slots(ctx, layer, sequence, kept);
+  write_one(ctx, lengths_, layer * options_.sequences + sequence, kept);
+  write_one(ctx, taken_, layer * options_.sequences + sequence, slots);
+  keep_slots(held(layer, sequence), slots);
+}
+
+void KvCache::keep_slots(Held& held, int64_t slots) {
+  held.slots = slots;
+  while (static_cast<int64_t>(held.pages.size()) > pages_for(slots)) {
+    pool_.release(held.pages.back());
+    held.pages.pop_back();
+  }
+}
+
+int64_t KvCache::length(Context& ctx, int64_t layer, int32_t sequence) const {
+  return read_one(ctx, lengths_, layer * options_.sequences + sequence);
+}
+
+int64_t KvCache::entries_before(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
+  const std::span<const int32_t> positions =
+      read(ctx, this->layer(layer).positions, sequence, length(ctx, layer, sequence));
+  return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
+}
+
+// Slots that the first `entries` of a list took of the layer's own pages: they ascend, so the last one tells.
+// Slots of layers below stand between them. None of those outlives its own layer's entry: lists are cut
+// together, or from the top down.
+int64_t KvCache::own_slots(Context& ctx, int64_t layer, int32_t sequence, int64_t entries) {
+  if (!shares_) return entries;
+  const std::span<const int32_t> slots = read(ctx, this->layer(layer).entries, sequence, entries);
+  for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) {
+    const auto page = static_cast<int32_t>(*slot / kPage);
+    if (pool_.layer(page) == layer) return pool_.index(page) * kPage + *slot % kPage + 1;
+  }
+  return 0;
+}
+
+int64_t KvCache::last_position(Context& ctx, int64_t layer, int32_t sequence) {
+  const int64_t entries = length(ctx, layer, sequence);
+  if (entries == 0) return -1;
+  return read_one(ctx, this->layer(layer).positions, sequence * options_.context + entries - 1);
+}
+
+// The first `count` numbers of a row: in place on the CPU, else a copy.
+std::span<int32_t> KvCache::read(Context& ctx, Tensor& list, int64_t row, int64_t count) {
+  int32_t* data = list.data<int32_t>() + row * list.dim(1);
+  const auto size = static_cast<size_t>(count);
+  if (ctx.device() == Device::kCpu) return {data, size};
+  host_.resize(size);
+  copy_bytes(ctx, host_.data(), Device::kCpu, data, ctx.device(), size * sizeof(int32_t));
+  return host_;
+}
+
+void KvCache::write_page(Context& ctx, int64_t layer, int32_t sequence, int64_t index) {
+  Tensor& table = layers_[static_cast<size_t>(layer)].pages.table;
+  write_one(ctx, table, sequence * table.dim(1) + index,
+            held(layer, sequence).pages[static_cast<size_t>(index)]);
+}
+
+}  // namespace fathom
