@@ -36,14 +36,19 @@ void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
 }
 
 Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens) {
+  for (int32_t token : tokens) check_token(token);
   rows_.clear();
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    check_token(tokens[i]);
-    const int64_t past = cache_.rows(sequences[i]);
-    cache_.reserve(ctx_, sequences[i], 1);
-    rows_.push_back({tokens[i], static_cast<int32_t>(past), sequences[i], true});
-    add_dense(1, past, 1);
+  try {
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const int64_t past = cache_.rows(sequences[i]);
+      cache_.reserve(ctx_, sequences[i], 1);
+      rows_.push_back({tokens[i], static_cast<int32_t>(past), sequences[i], true});
+    }
+  } catch (const UserError&) {  // no room for one of them: none has been fed
+    for (const BatchRow& row : rows_) cache_.truncate(ctx_, row.sequence, row.position);
+    throw;
   }
+  for (const BatchRow& row : rows_) add_dense(1, row.position, 1);
   return run(true);
 }
 

@@ -47,5 +47,48 @@ TEST(Feeder, SavingsAreWhatTheKernelsDidNotDo) {
   EXPECT_DOUBLE_EQ(savings.net_bytes, (all - unread) / all);
 }
 
+std::vector<float> values(Context& ctx, const Tensor& logits) {
+  std::vector<float> out(static_cast<size_t>(logits.numel()));
+  copy_to_host(ctx, logits, out);
+  return out;
+}
+
+// A prompt is fed once; its forks go on as if each had been fed it. When the pool has no room for one of
+// several sequences, none of them has changed.
+TEST(Feeder, ForksShareAPromptInABoundedPool) {
+  Context ctx({.threads = 2});
+  const Model model = load_model(ctx, std::string(FATHOM_TEST_DATA) + "/models/llama3");
+  KvCache cache(ctx, model.config, {.sequences = 3, .context = 128, .pages = 4 * model.config.layers});
+  PolicyState state;
+  const DensePolicy policy;
+  Feeder feeder(ctx, model, cache, policy, state);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 64; ++i) prompt.push_back(i % 50 + 1);
+  const ArenaScope scope(ctx);
+  feeder.feed(0, prompt, LogitsFor::kNone);
+  const std::vector<float> expected =
+      values(ctx, feeder.feed(0, std::vector<int32_t>{9, 8}, LogitsFor::kLast));
+  EXPECT_EQ(feeder.fork(0, 1, 64), 64);
+  EXPECT_EQ(feeder.fork(0, 2, 65), 65);
+  EXPECT_EQ(values(ctx, feeder.feed(1, std::vector<int32_t>{9, 8}, LogitsFor::kLast)), expected);
+  EXPECT_EQ(values(ctx, feeder.feed(2, std::vector<int32_t>{8}, LogitsFor::kLast)), expected);
+  const std::vector<int32_t> rest(62, 3);
+  for (const int32_t s : {0, 1, 2}) feeder.feed(s, rest, LogitsFor::kNone);
+  EXPECT_EQ(cache.bytes_held(), cache.pages() * KvCache::kPage * cache.bytes_per_entry());
+
+  cache.truncate(ctx, 0, 100);
+  cache.truncate(ctx, 1, 64);  // its page is free: for sequence 1 or for 2, when 2 has left the prompt's
+  feeder.truncate(2, 0);
+  feeder.feed(2, std::vector<int32_t>{5}, LogitsFor::kNone);
+  const std::vector<int32_t> all{0, 1, 2}, tokens{1, 2, 3};
+  feeder.feed(2, std::vector<int32_t>(63, 5), LogitsFor::kNone);
+  EXPECT_THROW(feeder.feed_each(all, tokens), CacheFull);
+  EXPECT_EQ(cache.rows(0), 100);
+  EXPECT_EQ(cache.rows(1), 64);
+  EXPECT_EQ(cache.rows(2), 64);
+  feeder.feed_each(std::vector<int32_t>{0, 1}, std::vector<int32_t>{1, 2});
+  EXPECT_EQ(cache.rows(1), 65);
+}
+
 }  // namespace
 }  // namespace fathom

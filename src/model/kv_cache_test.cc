@@ -104,12 +104,12 @@ TEST(Cache, ASkippedLayerIsEmptied) {
   m.cache.truncate_layer(m.ctx, 2, 0, 64);  // as if row 64 had skipped it
   m.rules = {Rule::kAll, Rule::kAll, Rule::kHide, Rule::kAll};
   m.lists[0][2].pop_back();
-  m.feed({1}, 1);
+  m.feed({1}, 8);
   for (const int32_t s : {0, 1}) m.cache.settle(m.ctx, s, 64);
   m.lists[0][2].clear();
   m.check();
   EXPECT_EQ(m.pages_held(), 7 * 2);
-  m.cache.settle(m.ctx, 1, 66);  // a row that is still to come
+  m.cache.settle(m.ctx, 1, 73);  // a row that is still to come
   m.feed({0, 1}, 70);
   m.check();
 }

@@ -96,15 +96,67 @@ TEST(MindSkip, ThePrefixDecides) {
     EXPECT_NEAR(trained.scores[2][row], whole.scores[2][row], 1e-6);
 }
 
-// A sequence that skips a layer holds no more entries there.
-TEST(MindSkip, ASkippedLayerHoldsThePrefixOnly) {
+std::vector<int32_t> entries(Session& session, int64_t sequence) {
+  std::vector<int32_t> lengths;
+  for (int64_t layer = 0; layer < 4; ++layer)
+    lengths.push_back(session.cache().layer(layer).lengths.data<int32_t>()[sequence]);
+  return lengths;
+}
+
+// A sequence that skips a layer holds nothing there when the decision has fallen: not the pool's rows either.
+TEST(MindSkip, ASkippedLayerHoldsNothing) {
   Rig rig(config(R"("pool": "prefix:3", "bias": true)"));
   set_biases(rig, {-1.0f, 1.0f});
-  Session session(rig, 2);
-  session.pass(random_rows({9, 7}));
-  const std::vector<int32_t> entries{9, 3, 9, 9};
-  for (size_t layer = 0; layer < 4; ++layer)
-    EXPECT_EQ(session.cache().layer(static_cast<int64_t>(layer)).lengths.data<int32_t>()[0], entries[layer]);
+  const Rows rows = random_rows({9, 3});
+  Session session(rig, 3);
+  session.pass(rows);
+  EXPECT_EQ(entries(session, 0), (std::vector<int32_t>{9, 0, 9, 9}));
+  EXPECT_EQ(entries(session, 1), (std::vector<int32_t>{3, 3, 3, 3}));  // not yet
+  EXPECT_EQ(session.cache().bytes_held(), 7 * KvCache::kPage * session.cache().bytes_per_entry());
+
+  // A fork of rows that are gone begins anew; one behind them, and going back so far, keeps what it has.
+  EXPECT_EQ(session.fork(0, 2, 2), 0);
+  EXPECT_EQ(session.fork(0, 2, 5), 5);
+  EXPECT_EQ(session.truncate(0, 4), 4);
+  EXPECT_EQ(entries(session, 0), (std::vector<int32_t>{4, 0, 4, 4}));
+  EXPECT_EQ(session.truncate(0, 2), 0);
+  EXPECT_EQ(entries(session, 0), (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_EQ(session.truncate(1, 2), 2);
+  EXPECT_EQ(session.truncate(2, 3), 3);
+  EXPECT_EQ(session.truncate(2, 2), 0);  // the fork's pool is gone as well
+
+  // Neither a method that scores for another nor one with other rules says that a row spoke.
+  for (const char* other :
+       {R"({"name": "mind_skip", "pool": "prefix:3", "level": "token"})",
+        R"({"name": "mind_skip", "pool": "full"})", R"({"name": "skip_layer", "decide": "mind_skip"})"}) {
+    Rig quiet(other);
+    EXPECT_EQ(quiet.make_state(1)->settle(quiet.ctx, 0, 9), -1) << other;
+  }
+}
+
+// A fork in the middle of the pool, or behind it, decides from the rows it shares and its own.
+TEST(MindSkip, AForkDecidesFromWhatItShares) {
+  Rig rig(config(R"("pool": "prefix:6", "layers": [0, 1, 2, 3])"));
+  double skipped = 0;
+  for (const uint64_t seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
+    for (const int64_t shared : {4, 9}) {
+      const Rows rows = random_rows({14}, seed), others = random_rows({14}, seed + 50);
+      Session once(rig, 1), session(rig, 2);
+      const Seen expected = once.pass(rows);
+      skipped += skipped_share(expected);
+      session.pass({rows.begin(), rows.begin() + shared});
+      ASSERT_EQ(session.fork(0, 1, shared), shared);
+      session.pass({others.begin() + shared, others.end()});
+      Rows rest(rows.begin() + shared, rows.end());
+      for (BatchRow& row : rest) row.sequence = 1;
+      const Seen seen = session.pass(rest);
+      EXPECT_TRUE(std::equal(seen.logits.begin(), seen.logits.end(),
+                             expected.logits.begin() + shared * rig.model.config.vocab))
+          << seed << " " << shared;
+    }
+  }
+  EXPECT_GT(skipped, 0.5);
+  EXPECT_LT(skipped, 4);
 }
 
 // Rows taken back and fed again, and a slot used again by another sequence, leave no trace.
@@ -112,6 +164,7 @@ TEST(MindSkip, GoingBackLeavesNoTrace) {
   Rig rig(config(R"("pool": "prefix:6", "layers": [0, 1, 2, 3])"));
   const Rows rows = random_rows({14}), others = random_rows({14}, 123);
   Session once(rig, 1), again(rig, 1);
+  again.settles = false;
   const Seen expected = once.pass(rows);
   again.pass(others);
   for (const int64_t back : {0, 4}) {
@@ -136,6 +189,7 @@ TEST(MindSkip, PromptHoldsAndFullDecidesAgain) {
     EXPECT_TRUE(rig.policy->needs_whole_prompt());
     Session session(rig, 2);
     EXPECT_EQ(session.state().truncate(rig.ctx, 0, 5), 0);  // it cannot go back
+    EXPECT_EQ(session.state().fork(rig.ctx, 0, 1, 5), 0);
     const Seen first = session.pass(prompt), later = session.pass({next.begin(), next.begin() + 1});
     EXPECT_EQ(first.scores[2][0], first.scores[2][6]);
     EXPECT_NE(first.scores[2][0], first.scores[2][7]);  // each sequence its own

@@ -233,12 +233,9 @@ class Session {
  public:
   Session(Rig& rig, int64_t sequences, DType type = DType::kF32, const PassOptions& options = {})
       : rig_(rig),
-        cache_(rig.ctx, rig.model.config,
-               {.sequences = sequences,
-                .context = 128,
-                .k_type = type,
-                .v_type = type,
-                .key_bias = rig.policy->has_key_bias()}),
+        cache_(
+            rig.ctx, rig.model.config,
+            {.sequences = sequences, .k_type = type, .v_type = type, .key_bias = rig.policy->has_key_bias()}),
         state_(rig.make_state(sequences, options)) {}
 
   Seen pass(const Rows& rows) {
@@ -256,10 +253,25 @@ class Session {
       seen.logits.resize(static_cast<size_t>(logits.numel()));
       copy_to_host(ctx, logits, seen.logits);
     }
+    for (const auto& [sequence, count] : counts) {
+      if (settles) cache_.settle(ctx, sequence, state_->settle(ctx, sequence, cache_.rows(sequence)));
+    }
     return seen;
+  }
+  int64_t truncate(int32_t sequence, int64_t position) {
+    const int64_t held = state_->truncate(rig_.ctx, sequence, position);
+    cache_.truncate(rig_.ctx, sequence, held);
+    return held;
+  }
+  int64_t fork(int32_t from, int32_t to, int64_t position) {
+    const int64_t held = state_->fork(rig_.ctx, from, to, position);
+    cache_.fork(rig_.ctx, from, to, held);
+    return held;
   }
   KvCache& cache() { return cache_; }
   SkipState& state() { return *state_; }
+
+  bool settles = true;
 
  private:
   Rig& rig_;
