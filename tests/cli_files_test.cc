@@ -187,7 +187,8 @@ TEST(CliFiles, ScoreGivesEveryLogProbability) {
   EXPECT_NEAR(all.at("nll"), sum / static_cast<double>(count - 1), 1e-6);
   EXPECT_NEAR(all.at("perplexity"), std::exp(all.at("nll").get<double>()), 1e-6);
   EXPECT_GT(all.at("seconds"), 0);
-  for (const char* field : {"skip_ratio", "block_flops", "net_flops", "net_bytes"})
+  for (const char* field :
+       {"skip_ratio", "block_flops", "net_flops", "net_bytes", "cache_bytes", "cache_bytes_dense"})
     EXPECT_TRUE(all.contains(field));
   const Words ids{"--ids", folder.write("ids.json", all.at("ids").dump())};
   for (const char* chunk : {"1", "3", "100"}) {

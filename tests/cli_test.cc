@@ -142,6 +142,8 @@ TEST(Cli, GenerateJsonHasItsFields) {
   EXPECT_EQ(out.at("skip_ratio"), 0);
   for (const char* field : {"block_flops", "net_flops", "net_bytes"}) EXPECT_EQ(out.at(field), 1) << field;
   EXPECT_EQ(out.at("depth"), std::vector<double>(12, 5.0));
+  for (const char* field : {"cache_bytes", "cache_bytes_dense"})  // 16 rows: one page in each layer
+    EXPECT_EQ(out.at(field), 64 * 5 * 4 * 8 * 2 * 2) << field;
 }
 
 TEST(Cli, StopStringsEndTheText) {

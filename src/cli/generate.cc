@@ -86,6 +86,8 @@ void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampl
   out["load_seconds"] = session.load_seconds();
   if (r.context_shifts > 0) out["context_shifts"] = r.context_shifts;
   add_savings(out, session.feeder().savings());
+  session.feeder().settle(0);
+  add_cache_bytes(out, session.feeder().cache());
   out["depth"] = r.depth;
   out["sampler"] = nlohmann::ordered_json::parse(fields_to_json(fields_of(sampler)));
   print_json(out);

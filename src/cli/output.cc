@@ -34,6 +34,11 @@ void add_savings(nlohmann::ordered_json& object, const Savings& savings) {
   object["net_bytes"] = savings.net_bytes;
 }
 
+void add_cache_bytes(nlohmann::ordered_json& object, const KvCache& cache) {
+  object["cache_bytes"] = cache.bytes_held();
+  object["cache_bytes_dense"] = cache.bytes_dense();
+}
+
 std::string for_terminal(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) == 1;
   if (!terminal) return std::string(text);

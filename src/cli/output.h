@@ -20,6 +20,9 @@ double short_decimal(float value);
 
 void add_savings(nlohmann::ordered_json& object, const Savings& savings);
 
+// Bytes of keys and values that the cache really holds, and that a dense model would hold for the same rows.
+void add_cache_bytes(nlohmann::ordered_json& object, const KvCache& cache);
+
 // Text of a model for a terminal: control characters other than line end and tab as \xNN, so that it cannot
 // command the terminal. As it is when stdout is no terminal.
 std::string for_terminal(std::string_view text);

@@ -128,6 +128,8 @@ int run_score(const Arguments& arguments) {
   out["seconds"] = seconds;
   out["tokens_per_s"] = static_cast<double>(count) / seconds;
   add_savings(out, session.feeder().savings());
+  session.feeder().settle(0);
+  add_cache_bytes(out, session.feeder().cache());
   print_json(out);
   return 0;
 }

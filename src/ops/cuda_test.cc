@@ -104,24 +104,33 @@ std::vector<std::byte> bytes_of(Context& ctx, const Tensor& tensor) {
 TEST_F(Cuda, AppendedRowsAreTheCpusBitForBit) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     const Values k = normals(40 * 3 * 32), v = normals(40 * 3 * 32, 1e-3f);
-    Ints positions, sequence, ids, pages;
+    Ints positions, sequence, ids, pages, pages_above;
     for (int32_t i = 0; i < 40; ++i) {
       positions.push_back(i);
       sequence.push_back(i * i % 3);
       ids.push_back(i + i / 3);
     }
     for (int32_t i = 0; i < 3 * 20; ++i) pages.push_back(59 - i);
+    for (int32_t i = 0; i < 3 * 7; ++i) pages_above.push_back(60 + i);
     const auto run = [&](Context& ctx) {
-      KvView kv = empty_cache(ctx.device(), dtype, 60 * 4, 3, 80, 3, 32);
+      KvView kv = empty_cache(ctx.device(), dtype, 81 * 4, 3, 80, 3, 32);
       kv.bias = Tensor::owned(ctx.device(), DType::kF32, {3, 80});
       const Tensor rows_k = floats(ctx, k, {40, 3, 32}), rows_v = floats(ctx, v, {40, 3, 32});
       KvPages table{ints(ctx, pages, {3, 20}), Tensor::owned(ctx.device(), DType::kI32, {3}), 4};
       append_kv(ctx, kv, table, rows_k, rows_v, RowSet::all(40), ints(ctx, positions, {40}),
                 ints(ctx, sequence, {40}));
+      // The layer above, whose other rows share the entries so far.
+      KvView above = empty_cache(ctx.device(), dtype, 1, 3, 80, 3, 32);
+      above.k = kv.k;
+      above.v = kv.v;
+      KvPages table_above{ints(ctx, pages_above, {3, 7}), Tensor::owned(ctx.device(), DType::kI32, {3}), 4};
+      append_kv(ctx, above, table_above, rows_v, rows_k, some(ctx, ids, 25), ints(ctx, positions, {40}),
+                ints(ctx, sequence, {40}), {{}, &kv});
       append_kv(ctx, kv, table, rows_k, rows_v, some(ctx, ids, 25), ints(ctx, positions, {40}),
                 ints(ctx, sequence, {40}));
       std::vector<std::vector<std::byte>> out;
-      for (const Tensor& t : {kv.k, kv.v, kv.entries, kv.positions, kv.lengths, kv.bias, table.taken})
+      for (const Tensor& t : {kv.k, kv.v, kv.entries, kv.positions, kv.lengths, kv.bias, table.taken,
+                              above.entries, above.positions, above.lengths, table_above.taken})
         out.push_back(bytes_of(ctx, t));
       return out;
     };
