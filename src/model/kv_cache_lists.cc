@@ -81,8 +81,10 @@ void KvCache::truncate(Context& ctx, int32_t sequence, int64_t position) {
 
 void KvCache::truncate_layer(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
   check_sequence(sequence);
+  const auto layers = static_cast<int64_t>(layers_.size());
+  if (layer < 0 || layer >= layers) fail("the cache has layers 0 to {}, got {}", layers - 1, layer);
   position = std::clamp<int64_t>(position, 0, rows(sequence));
-  for (auto above = static_cast<int64_t>(layers_.size()) - 1; shares_ && above > layer; --above) {
+  for (int64_t above = layers - 1; shares_ && above > layer; --above) {
     if (last_position(ctx, above, sequence) >= position)
       fail("layer {} of the cache may share the entries of layer {} from position {} on: cut it first", above,
            layer, position);

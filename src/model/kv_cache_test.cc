@@ -152,6 +152,7 @@ TEST(Cache, LayersAreCutFromTheTopWhereTheyShare) {
   m.check();
   EXPECT_THROW(m.cache.fork(m.ctx, 1, 0, 0), UserError);  // not empty
   EXPECT_THROW(m.cache.truncate(m.ctx, kSequences, 0), UserError);
+  EXPECT_THROW(m.cache.truncate_layer(m.ctx, kLayers, 0, 0), UserError);
 }
 
 }  // namespace

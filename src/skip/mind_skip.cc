@@ -106,7 +106,7 @@ Tensor with_room(Context& ctx, const Tensor& old, const Shape& shape) {
 }
 
 struct MindSkipState final : MethodState {
-  explicit MindSkipState(PoolRule rule) : pool(rule) {}
+  MindSkipState(PoolRule rule, bool attention) : pool(rule), skips_attention(attention) {}
   int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
   int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
   int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
@@ -117,6 +117,7 @@ struct MindSkipState final : MethodState {
   }
 
   PoolRule pool;  // a prefix of 0 rows where every row decides for itself
+  bool skips_attention;
   // Of each routed layer, f32 (sequences, N): W·x of the first N rows; f32 (sequences): the prompt's mean.
   // A sequence that begins anew, or goes back, writes over what was there before anybody reads it.
   std::vector<Tensor> memory;
@@ -154,7 +155,7 @@ int64_t MindSkipState::fork(Context& ctx, int32_t from, int32_t to, int64_t posi
 }
 
 int64_t MindSkipState::settle(Context&, int32_t sequence, int64_t rows) {
-  const bool falls = pool.pool == Pool::kPrefix && pool.rows > 0 && rows > pool.rows;
+  const bool falls = skips_attention && pool.pool == Pool::kPrefix && pool.rows > 0 && rows > pool.rows;
   return falls && !std::exchange(is_settled(sequence), 1) ? pool.rows : -1;
 }
 
@@ -165,8 +166,10 @@ class MindSkip final : public Method {
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     // begin() makes room for the sequences that come.
-    return std::make_unique<MindSkipState>(config_.level == Level::kSequence ? parse_pool(config_.pool)
-                                                                             : PoolRule{Pool::kPrefix, 0});
+    const PoolRule each_row{Pool::kPrefix, 0};
+    return std::make_unique<MindSkipState>(
+        config_.level == Level::kSequence ? parse_pool(config_.pool) : each_row,
+        config_.unit != Routed::kMlp);
   }
   bool freezes_backbone() const override { return true; }
   void prepare(Context& ctx, const PrepareInput& input) override;

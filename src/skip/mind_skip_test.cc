@@ -126,9 +126,10 @@ TEST(MindSkip, ASkippedLayerHoldsNothing) {
   EXPECT_EQ(session.truncate(2, 2), 0);  // the fork's pool is gone as well
 
   // Neither a method that scores for another nor one with other rules says that a row spoke.
-  for (const char* other :
-       {R"({"name": "mind_skip", "pool": "prefix:3", "level": "token"})",
-        R"({"name": "mind_skip", "pool": "full"})", R"({"name": "skip_layer", "decide": "mind_skip"})"}) {
+  for (const char* other : {R"({"name": "mind_skip", "pool": "prefix:3", "level": "token"})",
+                            R"({"name": "mind_skip", "pool": "full"})",
+                            R"({"name": "mind_skip", "pool": "prefix:3", "unit": "mlp"})",
+                            R"({"name": "skip_layer", "decide": "mind_skip"})"}) {
     Rig quiet(other);
     EXPECT_EQ(quiet.make_state(1)->settle(quiet.ctx, 0, 9), -1) << other;
   }
