@@ -2,9 +2,12 @@
 #include "infer/calibrate.h"
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -41,24 +44,73 @@ std::vector<float> parse_budgets(const std::string& text) {
   return budgets;
 }
 
-// Sequences of `window` tokens, as many as make `tokens`, in batches that one pass takes.
-std::vector<std::vector<BatchRow>> cut(const std::vector<int32_t>& ids, int64_t window, int64_t tokens) {
-  constexpr int64_t kRowsOfAPass = 8192;
-  std::vector<std::vector<BatchRow>> batches(1);
-  const auto total = std::min<int64_t>(tokens, static_cast<int64_t>(ids.size()));
-  int32_t sequence = 0;
-  for (int64_t begin = 0; begin < total; begin += window) {
-    const int64_t count = std::min(window, total - begin);
-    if (!batches.back().empty() && static_cast<int64_t>(batches.back().size()) + count > kRowsOfAPass) {
-      batches.emplace_back();
-      sequence = 0;
-    }
+struct Texts {
+  CalibrationText calibration, check;
+  int64_t tokens = 0;
+};
+
+// Sequences of `window` tokens, in batches that one pass takes: as many as make `tokens`, and every fourth
+// besides to check with.
+Texts cut(const std::vector<int32_t>& ids, int64_t window, int64_t tokens) {
+  constexpr int64_t kRowsOfAPass = 8192, kShortest = 16, kParts = 4;
+  const auto total = std::min<int64_t>(tokens + tokens / (kParts - 1), static_cast<int64_t>(ids.size()));
+  window = std::clamp<int64_t>(total / kParts, kShortest, window);
+  Texts texts;
+  const auto add = [&](CalibrationText& text, int64_t begin, int64_t count) {
+    if (text.empty() || static_cast<int64_t>(text.back().size()) + count > kRowsOfAPass) text.emplace_back();
+    std::vector<BatchRow>& batch = text.back();
+    const int32_t sequence = batch.empty() ? 0 : batch.back().sequence + 1;
     for (int64_t i = 0; i < count; ++i)
-      batches.back().push_back(
-          {ids[static_cast<size_t>(begin + i)], static_cast<int32_t>(i), sequence, false});
-    ++sequence;
+      batch.push_back({ids[static_cast<size_t>(begin + i)], static_cast<int32_t>(i), sequence, false});
+  };
+  for (int64_t begin = 0, part = 0; begin < total; begin += window, part = (part + 1) % kParts) {
+    const int64_t count = std::min(window, total - begin);
+    const bool check = part == kParts - 1;
+    add(check ? texts.check : texts.calibration, begin, count);
+    texts.tokens += check ? 0 : count;
   }
-  return batches;
+  return texts;
+}
+
+// The adapter with its new table: in its folder, or in a new one. -> where
+std::string store(Session& session, const Options& o, const Calibration& table) {
+  const std::string folder = o.model.adapter.empty() ? session.model().path + "/skip" : o.model.adapter;
+  Adapter adapter = load_adapter(session.ctx(), folder, session.model(), true);
+  std::vector<Calibration> tables =
+      calibrations_from_json(adapter.extra.calibration, 2 * session.model().config.layers, printable(folder));
+  std::erase_if(tables, [&](const Calibration& old) { return old.weight_type == table.weight_type; });
+  tables.insert(tables.begin(), table);
+  adapter.extra.calibration = calibrations_to_json(tables);
+  if (o.out.empty()) {
+    save_calibration(folder, adapter.extra.calibration);
+    return folder;
+  }
+  save_adapter(session.ctx(), o.out, *adapter.policy, session.model(), adapter.extra);
+  return o.out;
+}
+
+void report(const Calibration& table, const std::vector<float>& asked, int64_t tokens, bool json,
+            const std::string& folder) {
+  const auto points = std::span(table.points).subspan(1);  // the first was not asked for
+  if (json) {
+    Json out;
+    out["weight_type"] = table.weight_type;
+    out["budgets"] = out["achieved"] = out["checked"] = Json::array();
+    for (const CalibrationPoint& point : points) {
+      out["budgets"].push_back(short_decimal(point.budget));
+      out["achieved"].push_back(short_decimal(point.achieved));
+      out["checked"].push_back(short_decimal(point.checked));
+    }
+    out["adapter"] = folder;
+    return print_json(out);
+  }
+  std::string text =
+      fmt::format("{} weights, {} tokens\n  budget  achieved  on other text\n", table.weight_type, tokens);
+  for (const CalibrationPoint& point : points)
+    text += fmt::format("  {:6.3f}  {:8.4f}  {:13.4f}\n", point.budget, point.achieved, point.checked);
+  if (points.size() < asked.size())
+    text += "the other budgets cannot be met by this method with this model\n";
+  print(text + fmt::format("stored in {}\n", printable(folder)));
 }
 
 }  // namespace
@@ -72,13 +124,20 @@ int run_calibrate(const Arguments& arguments) {
   add_model_options(args, o.model, true);
   args.group("Calibration");
   args.text("--data", o.data, "FILE", "Text that was not trained on");
-  args.text("-o", o.out, "DIR", "Folder of the adapter to store the table with (default: the one given)");
-  args.text("--budgets", o.budgets, "B,B,…", "The grid");
-  args.integer("--tokens", o.tokens, "Tokens of the text that are used", 64, 1 << 24);
+  args.text("-o", o.out, "DIR", "A new folder for the adapter with its table (default: into the one given)");
+  args.text("--budgets", o.budgets, "B,B,…", "The grid: each must be met (of the default one, what can be)");
+  args.integer("--tokens", o.tokens, "Tokens of the text that are used; a third as many again to check with",
+               64, 1 << 24);
   args.integer("--window", o.window, "Tokens of a sequence", 16, 1 << 20);
   if (!args.parse(arguments)) return 0;
   check_model_options(args, o.model);
   if (o.data.empty()) throw UsageError("--data is missing: text that was not trained on");
+  if (o.model.force_adapter && o.out.empty())
+    throw UsageError(
+        "a table made with --force-adapter does not belong into another model's adapter: give a new folder "
+        "with -o");
+  if (!o.out.empty() && std::filesystem::exists(o.out))
+    throw UsageError(fmt::format("-o must name a new folder, {} is there already", printable(o.out)));
   const std::vector<float> budgets = parse_budgets(o.budgets);
 
   Session session(o.model);
@@ -86,44 +145,25 @@ int run_calibrate(const Arguments& arguments) {
   const std::vector<int32_t> ids = session.tokenizer().encode(read_input(o.data));
   if (ids.size() < 64)
     fail("{}: calibration needs at least 64 tokens, got {}", printable(o.data), ids.size());
-  const auto batches = cut(ids, std::min(o.window, session.context()), o.tokens);
+  Texts texts = cut(ids, std::min(o.window, session.context()), o.tokens);
 
   CalibrateOptions options;
   options.budgets = budgets;
+  options.all_budgets = args.given("--budgets");
   options.k_type = session.cache_options().k_type;
   options.v_type = session.cache_options().v_type;
+  options.check = std::move(texts.check);
   Progress progress("calibrating", static_cast<int64_t>(budgets.size()) * options.most_passes);
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
-  const Calibration table = calibrate(session.ctx(), session.model(), *session.method(), batches, options);
-
-  const std::string folder = !o.out.empty()             ? o.out
-                             : !o.model.adapter.empty() ? o.model.adapter
-                                                        : session.model().path + "/skip";
-  const Adapter stored = load_adapter(session.ctx(), folder, session.model(), true);
-  std::vector<Calibration> tables =
-      calibrations_from_json(stored.extra.calibration, 2 * session.model().config.layers, printable(folder));
-  std::erase_if(tables, [&](const Calibration& old) { return old.weight_type == table.weight_type; });
-  tables.insert(tables.begin(), table);
-  save_calibration(folder, calibrations_to_json(tables));
-
-  if (o.model.json) {
-    Json out;
-    out["weight_type"] = table.weight_type;
-    out["budgets"] = Json::array();
-    out["achieved"] = Json::array();
-    for (const CalibrationPoint& point : table.points) {
-      out["budgets"].push_back(short_decimal(point.budget));
-      out["achieved"].push_back(short_decimal(point.achieved));
-    }
-    out["adapter"] = folder;
-    print_json(out);
-    return 0;
+  const Calibration table =
+      calibrate(session.ctx(), session.model(), *session.method(), texts.calibration, options);
+  for (const CalibrationPoint& point : std::span(table.points).subspan(1)) {
+    if (std::abs(point.checked - point.budget) > 0.02f)
+      log_warn(
+          fmt::format("a budget of {:g} came out as {:.3f} on other text: more of it may help (--tokens)",
+                      point.budget, point.checked));
   }
-  std::string text = fmt::format("{} weights, {} tokens\n  budget  achieved\n", table.weight_type,
-                                 std::min<int64_t>(o.tokens, static_cast<int64_t>(ids.size())));
-  for (const CalibrationPoint& point : table.points)
-    text += fmt::format("  {:6.3f}  {:8.4f}\n", point.budget, point.achieved);
-  print(text + fmt::format("stored in {}\n", printable(folder)));
+  report(table, budgets, texts.tokens, o.model.json, store(session, o, table));
   return 0;
 }
 

@@ -72,7 +72,7 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.text("--cache-type-v", o.value_type, "TYPE", "-ctv: type of the cached values");
   args.flag("--context-shift", o.context_shift, "When the context is full, forget the older half and go on");
   args.group("How much of the model runs");
-  args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: all");
+  args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: nothing is skipped");
   args.number("--saved", o.saved, "The same the other way round: 1 - budget");
   args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
   args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
@@ -81,12 +81,13 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.choice("--decide", o.decide, {"batch_quantile"}, "A paper's own rule, for reproduction");
 }
 
-void check_model_options(const Args& args, const ModelOptions& o) {
+void check_model_options(const Args& args, ModelOptions& o) {
   set_log_level(o.quiet ? LogLevel::kWarn : LogLevel::kInfo);
   if (o.model.empty())
     usage("-m is missing: a model's file or folder, org/name from the Hugging Face cache, or builtin");
   if (args.given("--budget") && args.given("--saved"))
     usage("--budget and --saved are the same thing twice: give one of them");
+  o.has_budget = args.given("--budget") || args.given("--saved");
   const double budget = args.given("--saved") ? 1 - o.saved : o.budget;
   if (!(budget > 0 && budget <= 1))
     usage(fmt::format("the budget must be above 0 and at most 1, got {:g}", budget));

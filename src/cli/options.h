@@ -17,13 +17,14 @@ struct ModelOptions {
   int64_t context = 0;  // 0: the model's
   std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide;
   double budget = 1, saved = 0;
+  bool has_budget = false;  // one of them was given, be it 1: nothing is skipped; else the method's own rule
 };
 
 // -m and what goes with a model's files; with what a run of the model needs when `runs`.
 void add_model_options(Args& args, ModelOptions& options, bool runs);
 
-// After parsing: -m is there, and the values make sense together. UsageError.
-void check_model_options(const Args& args, const ModelOptions& options);
+// After parsing: -m is there, and the values make sense together (UsageError); sets has_budget.
+void check_model_options(const Args& args, ModelOptions& options);
 
 // --dtype by name; none when it was not given. An unknown one, or one that cannot be made, is a UsageError
 // with the list.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -12,7 +13,6 @@
 #include "cli/model_path.h"
 #include "infer/calibrate.h"
 #include "skip/adapter.h"
-#include "tensor/memory.h"
 
 namespace fathom {
 namespace {
@@ -29,21 +29,24 @@ DType cache_type(const char* option, const std::string& name, DType standard) {
 }
 
 // The thresholds of a budget, from the table of the model's weight type or, with a warning, of another.
-std::vector<float> budget_thresholds(const Adapter& adapter, const std::string& folder, const Model& model,
-                                     double budget) {
+std::vector<float> budget_thresholds(const Adapter& adapter, const std::string& folder, bool own,
+                                     const Model& model, double budget) {
   const std::string type = weight_type_name(model);
+  const int64_t units = 2 * model.config.layers;
   const std::vector<Calibration> tables =
-      calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, printable(folder));
-  if (tables.empty())
-    fail(
-        "{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {} --adapter {} "
-        "--data FILE",
-        printable(folder), budget, printable(model.path), printable(folder));
+      calibrations_from_json(adapter.extra.calibration, units, printable(folder));
+  if (budget == 1 && adapter.policy->opens_fully())
+    return std::vector<float>(static_cast<size_t>(units), -INFINITY);
+  if (tables.empty()) {
+    const std::string beside = own ? "" : fmt::format(" --adapter {}", printable(folder));
+    fail("{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {}{} --data FILE",
+         printable(folder), budget, printable(model.path), beside);
+  }
   for (const Calibration& table : tables) {
     if (table.weight_type == type) return table.thresholds(static_cast<float>(budget));
   }
   log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
-                       printable(folder), tables.front().weight_type, type));
+                       printable(folder), printable(tables.front().weight_type), type));
   return tables.front().thresholds(static_cast<float>(budget));
 }
 
@@ -100,8 +103,11 @@ void Session::load_method(const ModelOptions& options) {
       throw UsageError(fmt::format("--decide {} needs scores to decide on; {}", options.decide, why));
     return;
   }
-  Adapter adapter = load_adapter(ctx(), folder, model(), options.force_adapter || own);
-  if (budget != 1) thresholds_ = budget_thresholds(adapter, folder, model(), budget);
+  // A model's own method fits it; its thresholds do not where it was given another tokenizer.
+  const bool has_budget = options.has_budget || budget != 1;
+  const bool force = options.force_adapter || (own && !has_budget);
+  Adapter adapter = load_adapter(ctx(), folder, model(), force);
+  if (has_budget) thresholds_ = budget_thresholds(adapter, folder, own, model(), budget);
   method_ = std::move(adapter.policy);
   masked_ = options.execution == "masked";
   batch_quantile_ = !options.decide.empty();
@@ -118,12 +124,8 @@ void Session::make_cache(int64_t tokens, int64_t sequences) {
     auto& state = static_cast<SkipState&>(*state_);
     state.masked = masked_;
     state.batch_quantile = batch_quantile_;
-    if (!thresholds_.empty()) {
-      const auto units = static_cast<int64_t>(thresholds_.size());
-      state.thresholds = Tensor::owned(ctx().device(), DType::kF32, {units});
-      copy_bytes(ctx(), state.thresholds.raw(), ctx().device(), thresholds_.data(), Device::kCpu,
-                 thresholds_.size() * sizeof(float));
-    }
+    for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)
+      state.set_thresholds(ctx(), s, thresholds_);
   }
   feeder_ = std::make_unique<Feeder>(ctx(), model(), *cache_, policy, *state_);
 }

@@ -1,7 +1,6 @@
 #include "infer/calibrate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/format.h"
@@ -13,82 +12,50 @@
 namespace fathom {
 namespace {
 
-// What is turned to meet a budget: the share of the rows that run, or (one number for the network) of the
-// work that they stand for.
-class Dial {
- public:
-  Dial(Context& ctx, const Model& model, const MethodPolicy& policy,
-       std::span<const std::vector<BatchRow>> batches, const CalibrateOptions& options)
-      : ctx_(ctx), model_(model), policy_(policy), options_(options), batches_(batches) {
-    const int64_t units = 2 * model.config.layers;
-    for (int64_t unit = 0; unit < units; ++unit)
-      weights_.push_back(policy.threshold_weight(model.config, unit));
-    common_ = *std::max_element(weights_.begin(), weights_.end()) > 0;
-    scores_.resize(weights_.size());
-    for (const auto& batch : batches) dense_ += dense_work(model.config, batch).block_madds;
-    std::vector<float> open(weights_.size(), -INFINITY);
-    if (common_) run_all(open, 1);
-  }
+using Thresholds = std::vector<float>;  // (2L)
 
-  // A pass under skipping at this share. -> β achieved
-  float turn(float share, std::vector<float>& thresholds) {
-    thresholds.assign(weights_.size(), -INFINITY);
-    if (common_) {
-      const float value = common_value(share);
-      for (size_t unit = 0; unit < weights_.size(); ++unit) {
-        // Just above: the score that set the value is not to run.
-        if (!scores_[unit].empty()) thresholds[unit] = std::nextafter(value * weights_[unit], INFINITY);
-      }
+// What a run over a text gave.
+struct Outcome {
+  float beta = 1;
+  std::vector<std::vector<float>> scores;  // (2L), of every row that was asked
+};
+
+// Runs a text at thresholds, through a cache, as inference goes.
+class Runner {
+ public:
+  Runner(Context& ctx, const Model& model, const MethodPolicy& policy, const CalibrateOptions& options)
+      : ctx_(ctx), model_(model), policy_(policy), options_(options) {}
+
+  Outcome run(const CalibrationText& text, const Thresholds& thresholds) const {
+    Outcome out;
+    out.scores.resize(thresholds.size());
+    uint64_t madds = 0, dense = 0;
+    for (const std::vector<BatchRow>& rows : text) {
+      madds += run_batch(rows, thresholds, out.scores);
+      dense += dense_work(model_.config, rows).block_madds;
     }
-    return static_cast<float>(static_cast<double>(run_all(thresholds, share)) / static_cast<double>(dense_));
+    out.beta = static_cast<float>(static_cast<double>(madds) / static_cast<double>(dense));
+    if (options_.on_progress) options_.on_progress(1);
+    return out;
   }
 
  private:
-  // The value per weight that `share` of the weight lies above, in the pass before.
-  float common_value(float share) const {
-    std::vector<std::pair<float, float>> values;  // score / weight, weight
-    double total = 0;
-    for (size_t unit = 0; unit < weights_.size(); ++unit) {
-      for (const float score : scores_[unit]) values.emplace_back(score / weights_[unit], weights_[unit]);
-      total += static_cast<double>(weights_[unit]) * static_cast<double>(scores_[unit].size());
-    }
-    std::sort(values.begin(), values.end());
-    double below = 0;
-    for (const auto& [value, weight] : values) {
-      below += static_cast<double>(weight);
-      if (below >= (1.0 - static_cast<double>(share)) * total) return value;
-    }
-    return values.empty() ? 0 : values.back().first;
-  }
-
-  uint64_t run_all(std::vector<float>& thresholds, float share) {
-    for (std::vector<float>& scores : scores_) scores.clear();
-    uint64_t madds = 0;
-    for (const auto& rows : batches_) madds += run(rows, share, thresholds);
-    return madds;
-  }
-
-  uint64_t run(const std::vector<BatchRow>& rows, float share, std::vector<float>& thresholds) {
+  uint64_t run_batch(const std::vector<BatchRow>& rows, const Thresholds& thresholds,
+                     std::vector<std::vector<float>>& scores) const {
     const ArenaScope scope(ctx_);
     const Batch batch = make_batch(ctx_, rows);
-    KvCache cache = filled_cache(rows, batch.sequences);
+    KvCache cache = room_for(rows, batch.sequences);
     const std::unique_ptr<PolicyState> base = policy_.make_state(ctx_, model_.config, batch.sequences);
     auto& state = static_cast<SkipState&>(*base);
-    if (common_) {
-      state.thresholds = Tensor::from(ctx_, thresholds, {static_cast<int64_t>(thresholds.size())});
-      state.collect = &scores_;
-    } else {
-      state.find = &thresholds;
-      state.find_share = share;
-    }
+    for (int32_t s = 0; s < batch.sequences; ++s) state.set_thresholds(ctx_, s, thresholds);
+    state.collect = &scores;
     const Work before = ctx_.counters().total();
     forward(ctx_, model_, batch, cache, policy_, state);
     const Work work = ctx_.counters().total() - before;
     return work.madds - work.policy_madds;
   }
 
-  // Room for these rows. Through a cache, as inference goes.
-  KvCache filled_cache(const std::vector<BatchRow>& rows, int64_t sequences) const {
+  KvCache room_for(const std::vector<BatchRow>& rows, int64_t sequences) const {
     std::vector<int64_t> lengths(static_cast<size_t>(sequences));
     for (const BatchRow& row : rows) ++lengths[static_cast<size_t>(row.sequence)];
     KvCacheOptions options;
@@ -106,49 +73,143 @@ class Dial {
   const Model& model_;
   const MethodPolicy& policy_;
   const CalibrateOptions& options_;
-  std::span<const std::vector<BatchRow>> batches_;
-  std::vector<float> weights_;
-  std::vector<std::vector<float>> scores_;  // (2L), of the last pass
-  bool common_ = false;
-  uint64_t dense_ = 0;
 };
 
-// The share asked for is moved by what the last pass missed: β follows it nearly one to one.
-CalibrationPoint find(Dial& dial, float budget, const CalibrateOptions& options, float& share) {
-  CalibrationPoint best;
-  best.budget = budget;
-  float best_error = INFINITY, best_share = share;
-  for (int pass = 0; pass < options.most_passes && best_error > options.tolerance; ++pass) {
-    std::vector<float> thresholds;
-    const float beta = dial.turn(share, thresholds);
-    if (options.on_progress) options.on_progress(1);
-    if (std::abs(beta - budget) < best_error) {
-      best_error = std::abs(beta - budget);
-      best_share = share;
-      best.achieved = beta;
-      best.thresholds = std::move(thresholds);
-    }
-    share = std::clamp(share + (budget - beta), 0.0f, 1.0f);
+// The one number that is turned to meet a budget: the share of the scores that lie at or below their
+// thresholds, of each unit's, or (one threshold for the network) of all of them by the work they stand for.
+class Dial {
+ public:
+  Dial(const ModelConfig& config, const MethodPolicy& policy) {
+    for (int64_t unit = 0; unit < 2 * config.layers; ++unit)
+      weights_.push_back(policy.threshold_weight(config, unit));
+    common_ = *std::max_element(weights_.begin(), weights_.end()) > 0;
   }
-  share = best_share;
-  return best;
+
+  // The scores that the shares are of. One threshold for the network keeps those of the first time: an early
+  // exit leaves no scores behind it, and any order of values serves to search in.
+  void learn(std::vector<std::vector<float>> scores) {
+    if (common_ && !values_.empty()) return;
+    for (std::vector<float>& unit : scores) {
+      std::erase_if(unit, [](float score) { return !std::isfinite(score); });
+      std::sort(unit.begin(), unit.end());
+    }
+    scores_ = std::move(scores);
+    if (common_) pool();
+  }
+  bool empty() const {
+    return std::all_of(scores_.begin(), scores_.end(), [](const auto& unit) { return unit.empty(); });
+  }
+
+  Thresholds at(float share) const {
+    Thresholds out(weights_.size(), -INFINITY);
+    const float value = common_ ? common_value(share) : 0;
+    for (size_t unit = 0; unit < out.size(); ++unit) {
+      const std::vector<float>& scores = scores_[unit];
+      if (scores.empty()) continue;  // never asked
+      const auto place = static_cast<size_t>(share * static_cast<float>(scores.size()));
+      // Just above: the score that set the value is not to run, whatever the rounding.
+      out[unit] = common_ ? std::nextafter(value * weights_[unit], INFINITY)
+                          : scores[std::min(place, scores.size() - 1)];
+    }
+    return out;
+  }
+
+ private:
+  void pool() {
+    for (size_t unit = 0; unit < weights_.size(); ++unit) {
+      if (weights_[unit] <= 0) continue;
+      for (const float score : scores_[unit]) values_.emplace_back(score / weights_[unit], weights_[unit]);
+    }
+    std::sort(values_.begin(), values_.end());
+    for (const auto& [value, weight] : values_) total_ += static_cast<double>(weight);
+  }
+  float common_value(float share) const {
+    double below = 0;
+    for (const auto& [value, weight] : values_) {
+      below += static_cast<double>(weight);
+      if (below >= static_cast<double>(share) * total_) return value;
+    }
+    return values_.empty() ? 0 : values_.back().first;
+  }
+
+  std::vector<float> weights_;                   // (2L)
+  std::vector<std::vector<float>> scores_;       // (2L), sorted
+  std::vector<std::pair<float, float>> values_;  // of all units: score / weight and weight, sorted
+  double total_ = 0;                             // Σ weight
+  bool common_ = false;
+};
+
+struct Turn {
+  float share, beta;
+};
+
+// Where to turn next: the line between the two sides, or the middle when one side does not move.
+float between(Turn above, Turn below, float budget, bool middle) {
+  const float width = below.share - above.share, fall = above.beta - below.beta;
+  const float place = middle || !(fall > 0) ? 0.5f : (above.beta - budget) / fall;
+  return above.share + width * std::clamp(place, 0.02f, 0.98f);
 }
+
+class Search {
+ public:
+  Search(const Runner& runner, Dial& dial, const CalibrationText& text, const CalibrateOptions& options)
+      : runner_(runner), dial_(dial), text_(text), options_(options) {}
+
+  // The best of a few passes under skipping. `least`: β with the dial turned all the way. Monotone: a smaller
+  // budget never runs what the larger one before it skips.
+  CalibrationPoint find(float budget, const CalibrationPoint& before, float least) {
+    CalibrationPoint best;
+    best.budget = budget;
+    float best_error = INFINITY, best_share = share_;
+    Turn above{0, before.achieved}, below{1, least};
+    float share = between({share_, before.achieved}, below, budget, false);
+    bool last_above = false;
+    for (int pass = 0; pass < options_.most_passes; ++pass) {
+      Thresholds thresholds = dial_.at(share);
+      for (size_t i = 0; i < thresholds.size(); ++i)
+        thresholds[i] = std::max(thresholds[i], before.thresholds[i]);
+      Outcome outcome = runner_.run(text_, thresholds);
+      const float error = std::abs(outcome.beta - budget);
+      if (error < best_error) {
+        best_error = error;
+        best_share = share;
+        best.achieved = outcome.beta;
+        best.thresholds = std::move(thresholds);
+      }
+      if (error <= options_.tolerance) break;
+      const bool is_above = outcome.beta > budget;
+      (is_above ? above : below) = {share, outcome.beta};
+      // Scores have moved since the budget before. Once is enough: the search wants them to stay.
+      if (pass == 0) dial_.learn(std::move(outcome.scores));
+      share = between(above, below, budget, pass > 0 && is_above == last_above);
+      last_above = is_above;
+    }
+    share_ = best_share;
+    return best;
+  }
+
+ private:
+  const Runner& runner_;
+  Dial& dial_;
+  const CalibrationText& text_;
+  const CalibrateOptions& options_;
+  float share_ = 0;  // of the budget before
+};
 
 }  // namespace
 
 std::vector<float> Calibration::thresholds(float budget) const {
   if (points.empty()) fail("the calibration table is empty");
-  const CalibrationPoint& least = points.back();
-  if (budget < least.budget - 1e-6f)
-    fail("a budget of {:g} is below the smallest that was calibrated, {:g}", budget, least.budget);
-  // Between the largest budget and 1 nothing was calibrated: its thresholds, which save a little more, serve.
-  if (budget >= points.front().budget) {
-    std::vector<float> open = points.front().thresholds;
-    if (budget >= 1) std::fill(open.begin(), open.end(), -INFINITY);
-    return open;
-  }
-  size_t at = 1;
-  while (points[at].budget > budget + 1e-6f) ++at;
+  constexpr float kSame = 1e-6f;
+  const CalibrationPoint &most = points.front(), &least = points.back();
+  if (budget < least.budget - kSame)
+    fail("a budget of {:g} is below the smallest of the calibration table, {:g}", budget, least.budget);
+  if (budget > most.budget + kSame)
+    fail("a budget of {:g} is above the largest of the calibration table, {:g}", budget, most.budget);
+  if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
+  size_t at = 0;
+  while (points[at].budget > budget + kSame) ++at;
+  if (at == 0) return most.thresholds;
   const CalibrationPoint &above = points[at - 1], &below = points[at];
   const float place = (above.budget - budget) / (above.budget - below.budget);
   std::vector<float> mixed(above.thresholds.size());
@@ -161,31 +222,46 @@ std::vector<float> Calibration::thresholds(float budget) const {
 }
 
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,
-                      std::span<const std::vector<BatchRow>> batches, const CalibrateOptions& options) {
-  if (batches.empty()) fail("calibrate: there is no text");
-  Dial dial(ctx, model, policy, batches, options);
-  Calibration table;
-  table.weight_type = weight_type_name(model);
+                      const CalibrationText& text, const CalibrateOptions& options) {
+  if (text.empty()) fail("calibrate: there is no text");
   std::vector<float> budgets = options.budgets;
   std::sort(budgets.rbegin(), budgets.rend());
-  float share = 1, asked = 1;
+  budgets.erase(std::unique(budgets.begin(), budgets.end()), budgets.end());
   for (const float budget : budgets) {
     if (!(budget > 0 && budget < 1))
       fail("calibrate: a budget must be above 0 and below 1, got {:g}", budget);
-    share = std::clamp(share - (asked - budget), 0.0f, 1.0f);
-    asked = budget;
-    CalibrationPoint point = find(dial, budget, options, share);
+  }
+  const Runner runner(ctx, model, policy, options);
+  Dial dial(model.config, policy);
+  Outcome open = runner.run(text, Thresholds(static_cast<size_t>(2 * model.config.layers), -INFINITY));
+  dial.learn(std::move(open.scores));
+  if (dial.empty())
+    fail("calibrate: {} gives rows no score that a threshold could stand against: it has no budgets",
+         policy.name());
+
+  Calibration table;
+  table.weight_type = weight_type_name(model);
+  // Not the lowest score itself: it may lie far out, where nothing follows for long.
+  constexpr float kWhereScoresBegin = 0.005f;
+  table.points.push_back({open.beta, open.beta, NAN, dial.at(kWhereScoresBegin)});
+  const float least = runner.run(text, dial.at(1)).beta;
+  Search search(runner, dial, text, options);
+  for (const float budget : budgets) {
     constexpr float kFarOff = 0.05f;
-    if (point.achieved > budget + kFarOff)
-      fail("calibrate: {} cannot reach a budget of {:g} with this model: the nearest is {:.3f}",
-           policy.name(), budget, point.achieved);
-    if (!table.points.empty()) {  // monotone: a smaller budget never runs what a larger one skips
-      const std::vector<float>& before = table.points.back().thresholds;
-      for (size_t i = 0; i < before.size(); ++i)
-        point.thresholds[i] = std::max(point.thresholds[i], before[i]);
+    const bool too_much = budget >= open.beta;
+    CalibrationPoint point;
+    if (!too_much) point = search.find(budget, table.points.back(), least);
+    if (too_much || std::abs(point.achieved - budget) > kFarOff) {
+      if (!options.all_budgets) continue;
+      fail("calibrate: {} cannot meet a budget of {:g} with this model: the nearest is {:.4f}", policy.name(),
+           budget, too_much ? open.beta : point.achieved);
     }
+    if (!options.check.empty()) point.checked = runner.run(options.check, point.thresholds).beta;
     table.points.push_back(std::move(point));
   }
+  if (table.points.size() == 1)
+    fail("calibrate: {} can meet none of the budgets with this model: it runs from {:.3f} to {:.3f}",
+         policy.name(), least, open.beta);
   return table;
 }
 

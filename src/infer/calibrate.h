@@ -1,6 +1,7 @@
 // Thresholds for a grid of budgets, found under skipping on held-out text.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,29 +13,36 @@ namespace fathom {
 
 struct CalibrationPoint {
   float budget = 1, achieved = 1;  // β asked for, and measured on the calibration text
+  float checked = NAN;             // measured on other text; NaN: there was none
   std::vector<float> thresholds;   // (2L)
 };
 
 // For one type of weights: rounding moves scores.
 struct Calibration {
   std::string weight_type;
-  std::vector<CalibrationPoint> points;  // budgets fall
-  // Linear between neighbouring points. Below the smallest budget: a UserError that names it.
+  // Budgets fall, thresholds rise. The first is no budget that was asked for but the most that the model can
+  // run: 1, or what Skip-Middle was trained to; its thresholds are where the scores begin.
+  std::vector<CalibrationPoint> points;
+  // Linear between neighbouring points; at 1 nothing is skipped. A budget outside the table is a UserError
+  // that names its end.
   std::vector<float> thresholds(float budget) const;
 };
 
+using CalibrationText = std::vector<std::vector<BatchRow>>;  // whole sequences, each batch one pass
+
 struct CalibrateOptions {
   std::vector<float> budgets{0.95f, 0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
+  bool all_budgets = true;  // one that cannot be met is a UserError; false: it is left out
   float tolerance = 0.005f;
   int most_passes = 8;                               // for each budget
   DType k_type = DType::kF16, v_type = DType::kF16;  // of the cache: its rounding moves scores, too
+  CalibrationText check{};                           // other text, to see what the thresholds give there
   std::function<void(int64_t passes)> on_progress = nullptr;
 };
 
-// batches: whole sequences, each batch one pass. A method that has nothing to set (a fixed list of units) is
-// a UserError, and so is a budget that its units cannot reach.
+// A method that has nothing to set (a fixed list of units) is a UserError.
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,
-                      std::span<const std::vector<BatchRow>> batches, const CalibrateOptions& options);
+                      const CalibrationText& text, const CalibrateOptions& options);
 
 // "q4_1", …: of most of the blocks' weights.
 std::string weight_type_name(const Model& model);

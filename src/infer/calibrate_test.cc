@@ -25,12 +25,10 @@ struct Routed {
   // β over these rows at these thresholds.
   float achieved(const Rows& rows, const std::vector<float>& thresholds) {
     const ArenaScope scope(ctx);
-    const auto base = policy->make_state(ctx, model.config, 64);
+    const Batch batch = make_batch(ctx, rows);
+    const auto base = policy->make_state(ctx, model.config, batch.sequences);
     auto& state = static_cast<SkipState&>(*base);
-    state.thresholds = Tensor::from(ctx, thresholds, {static_cast<int64_t>(thresholds.size())});
-    Rows quiet = rows;
-    for (BatchRow& row : quiet) row.wants_logits = false;
-    const Batch batch = make_batch(ctx, quiet);
+    for (int32_t s = 0; s < batch.sequences; ++s) state.set_thresholds(ctx, s, thresholds);
     const Work before = ctx.counters().total();
     forward(ctx, model, batch, FreshPass{}, *policy, state);
     const Work work = ctx.counters().total() - before;
@@ -39,61 +37,150 @@ struct Routed {
   }
 };
 
-Rows quiet_rows(int sequences, uint64_t seed) {
-  Rows rows = random_rows(std::vector<int>(static_cast<size_t>(sequences), 60), seed);
+Rows quiet_rows(int sequences, uint64_t seed, int length = 60) {
+  Rows rows = random_rows(std::vector<int>(static_cast<size_t>(sequences), length), seed);
   for (BatchRow& row : rows) row.wants_logits = false;
   return rows;
 }
 
-class Calibrated : public testing::TestWithParam<const char*> {};
-
-TEST_P(Calibrated, MeetsItsBudgets) {
-  Routed routed(GetParam());
-  const std::vector<Rows> batches{quiet_rows(12, 1)};
-  CalibrateOptions options;
-  options.budgets = {0.8f, 0.9f, 0.7f};
-  options.k_type = options.v_type = DType::kF32;  // as achieved() has it
-  const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, batches, options);
-  ASSERT_EQ(table.points.size(), 3u);
-  EXPECT_EQ(table.weight_type, "f32");
-  const Rows other = quiet_rows(12, 2);
-  for (const CalibrationPoint& point : table.points) {
-    EXPECT_NEAR(point.achieved, point.budget, 0.01) << point.budget;
-    EXPECT_NEAR(routed.achieved(batches[0], point.thresholds), point.achieved, 0.01) << point.budget;
-    EXPECT_NEAR(routed.achieved(other, point.thresholds), point.budget, 0.03) << point.budget;
-  }
-  EXPECT_GT(table.points[0].budget, table.points[1].budget);
-  for (size_t unit = 0; unit < table.points[0].thresholds.size(); ++unit)
-    EXPECT_LE(table.points[0].thresholds[unit], table.points[2].thresholds[unit]);
-  EXPECT_NEAR(routed.achieved(other, table.thresholds(0.75f)), 0.75f, 0.03);
-  EXPECT_FLOAT_EQ(routed.achieved(other, table.thresholds(1.0f)), 1.0f);
-  EXPECT_THROW(table.thresholds(0.5f), UserError);
+struct CalibratedCase {
+  const char* json;
+  std::vector<float> budgets{0.9f, 0.8f, 0.7f};
+  int sequences = 40, length = 60;
+};
+void PrintTo(const CalibratedCase& c, std::ostream* os) {
+  *os << c.json;
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Calibrated,
-                         testing::Values(R"({"name": "priced"})", R"({"name": "gate_skip"})",
-                                         R"({"name": "gate_skip", "gate": "scalar", "protect": [0, 3]})",
-                                         R"({"name": "skip_layer"})", R"({"name": "mixture_of_depths"})",
-                                         R"({"name": "mind_skip", "level": "token", "layers": [0, 1, 2, 3],
-                                             "unit": "block"})"));
+class Calibrated : public testing::TestWithParam<CalibratedCase> {
+ protected:
+  Calibrated() : routed_(GetParam().json) {}
+  Rows text(uint64_t seed) const { return quiet_rows(GetParam().sequences, seed, GetParam().length); }
+  // Cached as achieved() has it.
+  Calibration table(const Rows& rows, const CalibrationText& check = {}) {
+    CalibrateOptions options;
+    options.budgets = GetParam().budgets;
+    options.k_type = options.v_type = DType::kF32;
+    options.check = check;
+    return calibrate(routed_.ctx, routed_.model, *routed_.policy, {rows}, options);
+  }
+  Routed routed_;
+};
 
-TEST(Calibration, AStaticListHasNothingToTurn) {
-  Routed routed(R"({"name": "harm_order", "drop": [3]})");
-  const std::vector<Rows> batches{quiet_rows(2, 1)};
-  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, batches, {}), UserError);
-  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {}, {}), UserError);
+TEST_P(Calibrated, MeetsItsBudgetsOnOtherText) {
+  const Rows rows = text(1), other = text(2);
+  const Calibration table = this->table(rows, {text(3)});
+  EXPECT_EQ(table.weight_type, "f32");
+  ASSERT_EQ(table.points.size(), GetParam().budgets.size() + 1);
+  for (size_t i = 1; i < table.points.size(); ++i) {
+    const CalibrationPoint &point = table.points[i], &before = table.points[i - 1];
+    EXPECT_NEAR(point.achieved, point.budget, 0.005) << point.budget;
+    EXPECT_NEAR(routed_.achieved(rows, point.thresholds), point.achieved, 1e-3) << point.budget;
+    EXPECT_NEAR(routed_.achieved(other, point.thresholds), point.budget, 0.02) << point.budget;
+    EXPECT_NEAR(point.checked, point.budget, 0.02) << point.budget;
+    EXPECT_NE(point.checked, point.achieved);
+    // Between two of them, and between the first and what runs at most.
+    const float mid = (point.budget + before.budget) / 2;
+    EXPECT_NEAR(routed_.achieved(other, table.thresholds(mid)), mid, 0.02) << mid;
+    EXPECT_LT(point.budget, before.budget);
+    for (size_t unit = 0; unit < point.thresholds.size(); ++unit)
+      EXPECT_GE(point.thresholds[unit], before.thresholds[unit]);
+  }
+  EXPECT_THROW(table.thresholds(0.3f), UserError);
+}
+
+TEST_P(Calibrated, AtMostRunsWhatItsOwnRuleAllows) {
+  const Calibration table = this->table(text(1));
+  const float most = table.points[0].budget;
+  if (routed_.policy->opens_fully()) {
+    EXPECT_EQ(most, 1);
+    EXPECT_FLOAT_EQ(routed_.achieved(text(2), table.thresholds(1.0f)), 1.0f);
+  } else {
+    EXPECT_LT(most, 0.99f);
+    EXPECT_NEAR(routed_.achieved(text(2), table.thresholds(most)), most, 0.02);
+    EXPECT_THROW(table.thresholds(most + 0.01f), UserError);
+    EXPECT_THROW(table.thresholds(1.0f), UserError);
+  }
+}
+
+constexpr const char* kMindSequence =
+    R"({"name": "mind_skip", "pool": "prefix:3", "layers": [0, 1, 2, 3], "unit": "block"})";
+constexpr const char* kMindPrompt =
+    R"({"name": "mind_skip", "pool": "prompt", "layers": [0, 1, 2, 3], "unit": "block"})";
+
+INSTANTIATE_TEST_SUITE_P(
+    Methods, Calibrated,
+    testing::Values(
+        CalibratedCase{R"({"name": "priced"})"}, CalibratedCase{R"({"name": "gate_skip"})"},
+        CalibratedCase{R"({"name": "gate_skip", "gate": "scalar", "protect": [0, 3]})"},
+        CalibratedCase{R"({"name": "gate_skip", "two_stage": true})"},
+        CalibratedCase{R"({"name": "skip_layer"})"}, CalibratedCase{R"({"name": "mixture_of_depths"})"},
+        CalibratedCase{R"({"name": "mind_skip", "level": "token", "layers": [0, 1, 2, 3], "unit": "block"})"},
+        // In expectation over sequences: many of them, the more so as each decides for all its rows.
+        CalibratedCase{kMindSequence, {0.9f, 0.8f, 0.7f}, 600, 9},
+        CalibratedCase{kMindPrompt, {0.9f, 0.8f, 0.7f}, 600, 9}, CalibratedCase{R"({"name": "calm"})"},
+        CalibratedCase{R"({"name": "calm", "confidence": "similarity"})"},
+        CalibratedCase{R"({"name": "free"})"},
+        CalibratedCase{R"({"name": "free", "confidence": "similarity"})"},
+        CalibratedCase{R"({"name": "skip_middle"})"}));
+
+// What it cannot do is left out of a grid that nobody asked for, and refused of one that somebody did.
+TEST(Calibration, BudgetsOutOfReach) {
+  Routed routed(R"({"name": "mind_skip", "level": "token", "unit": "attention"})");
+  const CalibrationText text{quiet_rows(12, 1)};
+  CalibrateOptions options;
+  options.budgets = {0.9f, 0.4f};
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError);
+  options.all_budgets = false;
+  const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, text, options);
+  ASSERT_EQ(table.points.size(), 2u);
+  EXPECT_EQ(table.points[1].budget, 0.9f);
+  options.budgets = {0.4f};
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError);
+}
+
+TEST(Calibration, ABudgetThatSkipMiddleWasNotTrainedToIsRefused) {
+  Routed routed(R"({"name": "skip_middle"})");
+  CalibrateOptions options;
+  options.budgets = {0.99f};
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(12, 1)}, options), UserError);
+}
+
+TEST(Calibration, AFixedListHasNothingToTurn) {
+  for (const char* json :
+       {R"({"name": "harm_order", "drop": [3]})", R"({"name": "layer_skip", "exit_layer": 2})"}) {
+    Routed routed(json);
+    EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(2, 1)}, {}), UserError);
+    EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {}, {}), UserError);
+  }
+}
+
+// Text of several passes is one text.
+TEST(Calibration, SeveralBatchesCountTogether) {
+  Routed routed(R"({"name": "gate_skip"})");
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  const auto thresholds = [&](const CalibrationText& text) {
+    return calibrate(routed.ctx, routed.model, *routed.policy, text, options).points[1].thresholds;
+  };
+  const Rows rows = quiet_rows(4, 1);
+  Rows second(rows.begin() + 120, rows.end());
+  for (BatchRow& row : second) row.sequence -= 2;
+  EXPECT_EQ(thresholds({rows}), thresholds({Rows(rows.begin(), rows.begin() + 120), second}));
 }
 
 TEST(Calibration, GoesThroughJson) {
   Calibration table;
   table.weight_type = "q4_1";
-  table.points = {{0.9f, 0.901f, {0.25f, -INFINITY}}, {0.8f, 0.79f, {0.5f, 0.1f}}};
+  table.points = {{0.9f, 0.901f, NAN, {0.25f, -INFINITY}}, {0.8f, 0.79f, 0.81f, {0.5f, 0.1f}}};
   const std::vector<Calibration> back = calibrations_from_json(calibrations_to_json({&table, 1}), 2, "table");
   ASSERT_EQ(back.size(), 1u);
   EXPECT_EQ(back[0].weight_type, "q4_1");
   ASSERT_EQ(back[0].points.size(), 2u);
   EXPECT_EQ(back[0].points[0].thresholds, table.points[0].thresholds);
   EXPECT_EQ(back[0].points[1].achieved, 0.79f);
+  EXPECT_EQ(back[0].points[1].checked, 0.81f);
+  EXPECT_TRUE(std::isnan(back[0].points[0].checked));
   EXPECT_FLOAT_EQ(back[0].thresholds(0.85f)[0], 0.375f);
 }
 
@@ -111,6 +198,11 @@ TEST(Calibration, HostileTablesAreRefused) {
   refused(R"({"q4_1": [{"budget": 2, "achieved": 0.9, "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": 0.8, "achieved": 0.9, "thresholds": [1, 1]},
                        {"budget": 0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "achieved": 1e300, "thresholds": [1, 1]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "checked": "x", "thresholds": [1, 1]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "thresholds": [1, 1e300]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "thresholds": [1, NaN]}]})");
+  refused(R"({"q4_1": [{"budget": -0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
   EXPECT_TRUE(calibrations_from_json("{}", 2, "table").empty());
 }
 

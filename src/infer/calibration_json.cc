@@ -12,15 +12,19 @@ using Json = nlohmann::ordered_json;
 float number(const Json& json, const char* key, const std::string& where) {
   if (!json.is_object() || !json.contains(key) || !json[key].is_number())
     fail("{}: a calibration point needs a number '{}'", where, key);
-  return json[key].get<float>();
+  const auto value = json[key].get<float>();
+  if (!std::isfinite(value))
+    fail("{}: '{}' must be a finite number, got {}", where, key, printable(json[key].dump()));
+  return value;
 }
 
 CalibrationPoint point_from(const Json& json, int64_t units, const std::string& where) {
   CalibrationPoint point;
   point.budget = number(json, "budget", where);
   point.achieved = number(json, "achieved", where);
-  if (!(point.budget > 0 && point.budget < 1))
-    fail("{}: a calibrated budget must be between 0 and 1, got {:g}", where, point.budget);
+  if (json.contains("checked")) point.checked = number(json, "checked", where);
+  if (!(point.budget > 0 && point.budget <= 1))
+    fail("{}: a calibrated budget must be above 0 and at most 1, got {:g}", where, point.budget);
   const Json thresholds = json.value("thresholds", Json());
   if (!thresholds.is_array() || static_cast<int64_t>(thresholds.size()) != units)
     fail("{}: a calibration point needs {} thresholds, got {}", where, units,
@@ -28,6 +32,8 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
   for (const Json& value : thresholds) {
     if (!value.is_number() && !value.is_null()) fail("{}: a threshold must be a number or null", where);
     point.thresholds.push_back(value.is_null() ? -INFINITY : value.get<float>());
+    if (!value.is_null() && !std::isfinite(point.thresholds.back()))
+      fail("{}: a threshold must be a finite number, got {}", where, printable(value.dump()));
   }
   return point;
 }
@@ -64,7 +70,10 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       Json thresholds = Json::array();
       for (const float value : point.thresholds)
         thresholds.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
-      points.push_back({{"budget", point.budget}, {"achieved", point.achieved}, {"thresholds", thresholds}});
+      Json one{{"budget", point.budget}, {"achieved", point.achieved}};
+      if (std::isfinite(point.checked)) one["checked"] = point.checked;
+      one["thresholds"] = thresholds;
+      points.push_back(one);
     }
     json[table.weight_type] = points;
   }

@@ -9,6 +9,10 @@ void select_rows_kernel(CpuBackend dev, const Tensor& score, Compare compare, co
                         Tensor& ids, Tensor& count);
 void select_rows_kernel(CudaBackend dev, const Tensor& score, Compare compare, const Tensor& threshold,
                         Tensor& ids, Tensor& count);
+void select_rows_kernel(CpuBackend dev, const Tensor& score, const SequenceThresholds& thresholds,
+                        Tensor& ids, Tensor& count);
+void select_rows_kernel(CudaBackend dev, const Tensor& score, const SequenceThresholds& thresholds,
+                        Tensor& ids, Tensor& count);
 void complement_kernel(CpuBackend dev, const RowSet& kept, Tensor& ids, Tensor& count);
 void complement_kernel(CudaBackend dev, const RowSet& kept, Tensor& ids, Tensor& count);
 void row_mask_kernel(CpuBackend dev, const RowSet& kept, Tensor& out);
@@ -21,18 +25,39 @@ void expect_capacity(const RowSet& kept, int64_t rows, const char* op) {
     fail("{}: a set of {} rows, of {}", op, kept.capacity(), rows);
 }
 
-}  // namespace
-
-RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold) {
+void expect_score(const Tensor& score) {
   if (!score.defined() || score.dtype() != DType::kF32 || score.rank() != 1)
     fail("select_rows: score must be f32 (rows), got {} {}", name_of(score.dtype()),
          to_string(score.shape()));
+}
+
+template <class... Rule>
+RowSet select(Context& ctx, const Tensor& score, const Rule&... rule) {
+  Tensor ids = Tensor::empty(ctx, DType::kI32, score.shape()), count = Tensor::empty(ctx, DType::kI32, {1});
+  on_device(ctx, [&](auto dev) { select_rows_kernel(dev, score, rule..., ids, count); });
+  return RowSet::some(ids, count);
+}
+
+}  // namespace
+
+RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold) {
+  expect_score(score);
   if (!threshold || threshold.shape() != Shape{1})
     expect(threshold, DType::kF32, score.shape(), "select_rows", "threshold");
   expect(threshold, DType::kF32, threshold.shape(), "select_rows", "threshold");
-  Tensor ids = Tensor::empty(ctx, DType::kI32, score.shape()), count = Tensor::empty(ctx, DType::kI32, {1});
-  on_device(ctx, [&](auto dev) { select_rows_kernel(dev, score, compare, threshold, ids, count); });
-  return RowSet::some(ids, count);
+  return select(ctx, score, compare, threshold);
+}
+
+RowSet select_rows(Context& ctx, const Tensor& score, const SequenceThresholds& thresholds) {
+  expect_score(score);
+  const Tensor& table = thresholds.table;
+  if (!table.defined() || table.dtype() != DType::kF32 || table.rank() != 2)
+    fail("select_rows: table must be f32 (sequences, columns), got {} {}", name_of(table.dtype()),
+         to_string(table.shape()));
+  if (thresholds.column < 0 || thresholds.column >= table.dim(1))
+    fail("select_rows: column must be in [0, {}), got {}", table.dim(1), thresholds.column);
+  expect(thresholds.sequence, DType::kI32, score.shape(), "select_rows", "sequence");
+  return select(ctx, score, thresholds);
 }
 
 RowSet complement(Context& ctx, const RowSet& kept, int64_t rows) {

@@ -11,6 +11,17 @@ enum class Compare : uint8_t { kAbove, kAtLeast };  // score > threshold, score 
 // device. A NaN score or threshold keeps its row: nobody skips on garbage.
 RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold);
 
+// A threshold for each sequence, from one column of a table.
+struct SequenceThresholds {
+  const Tensor& table;     // f32 (sequences, columns)
+  int64_t column;          // the one that is read
+  const Tensor& sequence;  // i32 (rows)
+  float standard;          // where the table has NaN, and for sequences beyond its end
+  float least;             // a lower one of the table counts as this
+};
+// score > the threshold of the row's sequence; else as above.
+RowSet select_rows(Context& ctx, const Tensor& score, const SequenceThresholds& thresholds);
+
 // The rows of [0, rows) that are not in the set.
 RowSet complement(Context& ctx, const RowSet& kept, int64_t rows);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "ops/row_access.h"
 #include "ops/select_rows.h"
@@ -14,6 +15,21 @@ void select_rows_kernel(CpuBackend, const Tensor& score, Compare compare, const 
   for (int64_t r = 0; r < present_rows(score); ++r) {
     // Written as what is not skipped: NaN is kept.
     const bool skip = compare == Compare::kAbove ? s[r] <= t[r * step] : s[r] < t[r * step];
+    if (!skip) ids.data<int32_t>()[kept++] = static_cast<int32_t>(r);
+  }
+  count.data<int32_t>()[0] = kept;
+}
+
+void select_rows_kernel(CpuBackend, const Tensor& score, const SequenceThresholds& thresholds, Tensor& ids,
+                        Tensor& count) {
+  const float *s = score.data<float>(), *table = thresholds.table.data<float>() + thresholds.column;
+  const int32_t* sequence = thresholds.sequence.data<int32_t>();
+  const int64_t sequences = thresholds.table.dim(0), columns = thresholds.table.dim(1);
+  int32_t kept = 0;
+  for (int64_t r = 0; r < present_rows(score); ++r) {
+    const float of_table = sequence[r] >= 0 && sequence[r] < sequences ? table[sequence[r] * columns] : NAN;
+    const float threshold = std::isnan(of_table) ? thresholds.standard : std::max(of_table, thresholds.least);
+    const bool skip = s[r] <= threshold;  // NaN is kept
     if (!skip) ids.data<int32_t>()[kept++] = static_cast<int32_t>(r);
   }
   count.data<int32_t>()[0] = kept;

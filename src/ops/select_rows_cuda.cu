@@ -45,6 +45,22 @@ __global__ void select(const float* score, const int32_t* score_count, int64_t r
       ids, count);
 }
 
+__global__ void select_by_sequence(const float* score, const int32_t* score_count, int64_t rows,
+                                   const float* table, int64_t sequences, int64_t columns,
+                                   const int32_t* sequence, float standard, float least, int32_t* ids,
+                                   int32_t* count) {
+  const int64_t present = score_count ? *score_count : rows;
+  write_wanted(
+      present,
+      [=](int64_t r) {
+        const int32_t at = sequence[r];
+        const float of_table = at >= 0 && at < sequences ? table[at * columns] : NAN;
+        const float threshold = isnan(of_table) ? standard : fmaxf(of_table, least);
+        return !(score[r] <= threshold);  // NaN is kept
+      },
+      ids, count);
+}
+
 __global__ void select_others(DeviceRows kept, int64_t rows, int32_t* ids, int32_t* count) {
   write_wanted(
       rows, [=](int64_t r) { return find_kept(kept, r) < 0; }, ids, count);
@@ -62,6 +78,16 @@ void select_rows_kernel(CudaBackend dev, const Tensor& score, Compare compare, c
   select<<<1, kThreads, 0, dev.handle.stream>>>(
       score.data<float>(), score.row_count(), score.dim(0), compare == Compare::kAbove,
       threshold.data<float>(), threshold.dim(0) == 1 ? 0 : 1, ids.data<int32_t>(), count.data<int32_t>());
+  check_launch("select_rows");
+}
+
+void select_rows_kernel(CudaBackend dev, const Tensor& score, const SequenceThresholds& thresholds,
+                        Tensor& ids, Tensor& count) {
+  const Tensor& table = thresholds.table;
+  select_by_sequence<<<1, kThreads, 0, dev.handle.stream>>>(
+      score.data<float>(), score.row_count(), score.dim(0), table.data<float>() + thresholds.column,
+      table.dim(0), table.dim(1), thresholds.sequence.data<int32_t>(), thresholds.standard, thresholds.least,
+      ids.data<int32_t>(), count.data<int32_t>());
   check_launch("select_rows");
 }
 

@@ -49,6 +49,19 @@ TEST(SelectRows, AboveAndAtLeast) {
   }
 }
 
+TEST(SelectRows, EachSequenceItsOwn) {
+  for (const auto& ctx : contexts()) {
+    const Tensor table = floats(*ctx, {9, 0.5f, 9, -INFINITY, 9, NAN}).reshape({3, 2});
+    const Tensor score = floats(*ctx, {0.4f, 0.6f, 0.0f, 0.4f, 0.2f, 0.4f, NAN, 0.5f, 0.2f});
+    const Tensor sequence = ints(*ctx, {0, 0, 1, 1, 2, 2, 0, 0, 3});
+    const auto kept = [&](float least) {
+      return ids_of(*ctx, select_rows(*ctx, score, SequenceThresholds{table, 1, sequence, 0.3f, least}));
+    };
+    EXPECT_EQ(kept(-INFINITY), (Ids{1, 2, 3, 5, 6}));
+    EXPECT_EQ(kept(0.0f), (Ids{1, 3, 5, 6}));
+  }
+}
+
 TEST(SelectRows, ManyRows) {
   for (const auto& ctx : contexts()) {
     for (const int64_t rows : {31, 32, 1023, 1024, 1025, 5000}) {
@@ -100,6 +113,19 @@ TEST(SelectRows, NamesWhatWasExpected) {
             }),
             "select_rows: score must be f32 (rows), got f32 (3, 1)");
   EXPECT_NE(refusal([&] { select_rows(ctx, score, Compare::kAbove, {}); }), "");
+  const Tensor table = floats(ctx, {1, 2}).reshape({1, 2}), sequence = ints(ctx, {0, 0, 0});
+  EXPECT_EQ(refusal([&] {
+              select_rows(ctx, score, SequenceThresholds{table, 2, sequence, 0, 0});
+            }),
+            "select_rows: column must be in [0, 2), got 2");
+  EXPECT_EQ(refusal([&] {
+              select_rows(ctx, score, SequenceThresholds{score, 0, sequence, 0, 0});
+            }),
+            "select_rows: table must be f32 (sequences, columns), got f32 (3)");
+  EXPECT_EQ(refusal([&] {
+              select_rows(ctx, score, SequenceThresholds{table, 0, ints(ctx, {0}), 0, 0});
+            }),
+            "select_rows: sequence must be i32 (3), got i32 (1)");
   EXPECT_EQ(refusal([&] { row_mask(ctx, RowSet::all(3), 4); }), "row_mask: a set of 3 rows, of 4");
 }
 

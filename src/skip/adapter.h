@@ -23,7 +23,7 @@ std::string fingerprint_difference(const Fingerprint& adapter, const Fingerprint
 
 struct AdapterExtra {
   std::string base_model;          // name or path of the base
-  std::string calibration = "{}";  // a JSON object: thresholds for budgets (skip/calibration.h)
+  std::string calibration = "{}";  // a JSON object: thresholds for budgets (infer/calibrate.h)
 };
 
 // The folder appears whole or not at all; one that exists already is a UserError. Every number must be

@@ -34,8 +34,8 @@ constexpr const char* kConfidenceHelp =
     "after the block";
 
 struct ExitState final : MethodState {
-  Tensor doubt;     // (rows): 1 − confidence after the last block that asked; 0 of a row that has left
-  Tensor nobody;    // (rows): zeros
+  Tensor doubt;     // (rows): 1 − confidence after the last block that asked; −∞ of a row that has left
+  Tensor gone;      // (rows): −∞
   Tensor previous;  // (rows, width): the state before the block
   std::vector<Tensor> states;  // training: after each block
 };
@@ -107,11 +107,15 @@ class ConfidentExit : public ExitMethod {
     if (state.training) return;
     auto& mine = state.of<ExitState>(*this);
     const int64_t rows = batch.rows();
-    mine.nobody = row_mask(ctx, RowSet::none(rows), rows);
-    mine.doubt = affine(ctx, mine.nobody, 0.0f, 2.0f);
+    const Tensor zeros = row_mask(ctx, RowSet::none(rows), rows);
+    mine.gone = affine(ctx, zeros, 0.0f, -INFINITY);
+    mine.doubt = affine(ctx, zeros, 0.0f, 2.0f);
     if (confidence() == Confidence::kSimilarity)
       mine.previous = Tensor::empty(ctx, DType::kF32, {rows, model.config.width});
   }
+
+  // One confidence to leave with, the same after every block.
+  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
 
   void score(UnitCall& call, Decision& decision) const override {
     if (call.state.training || call.input.unit == Unit::kFfn) return;
@@ -125,8 +129,7 @@ class ConfidentExit : public ExitMethod {
   RowSet decide(UnitCall& call, const Decision& decision) const override {
     if (call.state.training || call.input.layer < first_exit(call.input.model.config))
       return RowSet::all(call.rows());
-    if (const auto kept = at_budget(call, decision.score)) return *kept;
-    return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, 1.0f - threshold()));
+    return above_threshold(call, decision.score, 1.0f - threshold());
   }
 
   void after_block(UnitCall& call, const Decision& decision, Tensor& h) const override {
@@ -136,7 +139,7 @@ class ConfidentExit : public ExitMethod {
     Context& ctx = call.ctx;
     const Tensor fresh = may_leave_after(call.input) ? doubt_of(call, decision.kept, h)
                                                      : gather_rows(ctx, mine.doubt, decision.kept);
-    assign(ctx, mine.doubt, merge_rows(ctx, mine.nobody, decision.kept, fresh));
+    assign(ctx, mine.doubt, merge_rows(ctx, mine.gone, decision.kept, fresh));
   }
 
  protected:
@@ -300,6 +303,7 @@ class LayerSkip final : public ExitMethod {
       fail("layer_skip: exit_loss_scale must not be negative, got {}", config_.exit_loss_scale);
     if (config_.loss_every < 1) fail("layer_skip: loss_every must be at least 1, got {}", config_.loss_every);
   }
+  bool opens_fully() const override { return config_.exit_layer == 0; }
   // Nobody looks at the blocks after a fixed exit; a row dropped in training is seen by the others.
   SkippedKv skipped_kv(bool training) const override {
     return training ? SkippedKv::kProject : SkippedKv::kHide;

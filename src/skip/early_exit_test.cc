@@ -175,7 +175,7 @@ TEST(Calm, LeaversAreSeenAndPiecesChangeNothing) {
 // At a calibrated budget every block has its own threshold; a lower one does not call anybody back.
 TEST(Calm, LeaversStayAwayUnderAnyThresholds) {
   Rig rig(kCalmSoftmax);
-  rig.thresholds = host_tensor({0, 0, 0.88f, 0.88f, 0, 0, 0, 0}, {8});
+  rig.thresholds = {0, 0, 0.88f, 0.88f, 0, 0, 0, 0};
   const std::vector<std::vector<uint8_t>> layers = by_layer(rig.fresh(random_rows({25, 31})));
   EXPECT_LT(count(layers[1]), 56);
   EXPECT_GT(count(layers[1]), 0);

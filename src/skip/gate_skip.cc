@@ -215,14 +215,13 @@ void GateSkip::score(UnitCall& call, Decision& decision) const {
 }
 
 RowSet GateSkip::decide(UnitCall& call, const Decision& decision) const {
-  const RowSet all = RowSet::all(call.rows());
-  if (config_.every_second_layer && call.input.layer % 2 == 0) return all;
+  if (config_.every_second_layer && call.input.layer % 2 == 0) return RowSet::all(call.rows());
   if (call.state.training || call.state.batch_quantile) {
     const float kept = call.state.training ? call.state.share : config_.rows_kept;
     return select_rows(call.ctx, decision.score, Compare::kAbove,
                        batch_threshold(call.ctx, decision.score, kept));
   }
-  return at_budget_or(call, decision, [&] { return all; });
+  return above_threshold(call, decision.score, -INFINITY);
 }
 
 Tensor GateSkip::blend(UnitCall& call, const Decision& decision, const Tensor& branch) const {

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "ops/linear.h"
-#include "ops/quantile.h"
 #include "ops/rows.h"
 #include "ops/scale_rows.h"
 #include "ops/select_rows.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
@@ -39,22 +40,57 @@ Tensor Method::blend(UnitCall& call, const Decision& decision, const Tensor& bra
   return scale_rows(call.ctx, branch, gather_rows(call.ctx, decision.gate, computed_rows(call, decision)));
 }
 
-std::optional<RowSet> at_budget(UnitCall& call, const Tensor& score) {
+void SkipState::grow(Context& ctx, int64_t sequences, int64_t columns) {
+  const Tensor old = thresholds_;
+  const std::vector<float> none(static_cast<size_t>(sequences * columns), NAN);
+  thresholds_ = Tensor::owned(ctx.device(), DType::kF32, {sequences, columns});
+  copy_bytes(ctx, thresholds_.raw(), ctx.device(), none.data(), Device::kCpu, none.size() * sizeof(float));
+  if (old)
+    copy_bytes(ctx, thresholds_.raw(), ctx.device(), old.raw(), ctx.device(),
+               static_cast<size_t>(old.nbytes()));
+  at_budget_.resize(static_cast<size_t>(sequences));
+}
+
+void SkipState::write(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
+  copy_bytes(ctx, thresholds_.rows(sequence, 1).raw(), ctx.device(), thresholds.data(), Device::kCpu,
+             thresholds.size_bytes());
+}
+
+void SkipState::set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
+  const auto count = static_cast<int64_t>(thresholds.size());
+  if (sequence < 0 || count == 0)
+    fail("a budget needs a sequence and thresholds, got {} and {}", sequence, count);
+  if (thresholds_ && thresholds_.dim(1) != count)
+    fail("a budget has {} thresholds, got {}", thresholds_.dim(1), count);
+  const int64_t room = thresholds_ ? thresholds_.dim(0) : 0;
+  if (sequence >= room) grow(ctx, std::max<int64_t>(sequence + 1, 2 * room), count);
+  write(ctx, sequence, thresholds);
+  uint8_t& has = at_budget_[static_cast<size_t>(sequence)];
+  budgets_ += has ? 0 : 1;
+  has = 1;
+}
+
+void SkipState::clear_thresholds(Context& ctx, int32_t sequence) {
+  const auto at = static_cast<size_t>(sequence);
+  if (sequence < 0 || at >= at_budget_.size() || !at_budget_[at]) return;
+  write(ctx, sequence, std::vector<float>(static_cast<size_t>(thresholds_.dim(1)), NAN));
+  at_budget_[at] = 0;
+  --budgets_;
+}
+
+RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least) {
   SkipState& state = call.state;
   const int64_t unit = call.input.index();
-  if (state.find) {
-    const Tensor threshold = quantile(call.ctx, score, 1.0f - state.find_share);
-    copy_to_host(call.ctx, threshold, std::span(&(*state.find)[static_cast<size_t>(unit)], 1));
-    return select_rows(call.ctx, score, Compare::kAbove, threshold);
-  }
-  if (state.collect) {
+  if (state.collect && score) {
     std::vector<float>& scores = (*state.collect)[static_cast<size_t>(unit)];
     const size_t before = scores.size();
     scores.resize(before + static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, std::span(scores).subspan(before));
   }
-  if (!state.thresholds) return std::nullopt;
-  return select_rows(call.ctx, score, Compare::kAbove, state.thresholds.rows(unit, 1));
+  if (state.has_thresholds() && !state.training)
+    return select_rows(call.ctx, score, {state.thresholds(), unit, call.input.batch.sequence, own, least});
+  if (own == -INFINITY) return RowSet::all(call.rows());
+  return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, own));
 }
 
 Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {

@@ -4,9 +4,9 @@
 // them: a hybrid is a config (skip/method_policy.h).
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +63,14 @@ class SkipState final : public PolicyState {
     return static_cast<State&>(*methods.at(&method));
   }
 
+  // At a calibrated budget a sequence has its own thresholds, one per unit (NaN: the method's own rule
+  // there). They stay until they are set anew or cleared, whatever becomes of the sequence's rows; others in
+  // the same pass may have theirs, or none: these follow the method's own rule.
+  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds);
+  void clear_thresholds(Context& ctx, int32_t sequence);
+  bool has_thresholds() const { return budgets_ > 0; }      // of any sequence
+  const Tensor& thresholds() const { return thresholds_; }  // f32 (sequences, 2L)
+
   // Set by the trainer.
   bool training = false;
   uint64_t seed = 0;
@@ -70,21 +78,23 @@ class SkipState final : public PolicyState {
   float share = 1;  // how much training asks to keep at this step: the papers' b, P, capacity, our β
 
   // Set by whoever runs the pass.
-  bool masked = false;                          // the oracle: compute every row, drop what is skipped
-  bool recording = false;                       // fill `units` (training always does)
-  const std::vector<RowSet>* replay = nullptr;  // (2L): these rows run; nothing is decided again
-  bool batch_quantile = false;                  // GateSkip's rule as printed: for reproduction only
-  Tensor thresholds;  // f32 (2L): at a calibrated budget; undefined: the method's own rule
-  // Calibration (infer/calibrate.h): each unit takes as its threshold the quantile that keeps find_share of
-  // its rows in this pass, and leaves it in find; or the pass runs at its thresholds and leaves every score
-  // in collect.
-  std::vector<float>* find = nullptr;                  // (2L)
-  std::vector<std::vector<float>>* collect = nullptr;  // (2L), of each row
-  float find_share = 1;
-  std::vector<UnitRecord> units;  // of this pass
-  Decision block;                 // attention's, while its block lasts
+  bool masked = false;                                 // the oracle: compute every row, drop what is skipped
+  bool recording = false;                              // fill `units` (training always does)
+  const std::vector<RowSet>* replay = nullptr;         // (2L): these rows run; nothing is decided again
+  bool batch_quantile = false;                         // GateSkip's rule as printed: for reproduction only
+  std::vector<std::vector<float>>* collect = nullptr;  // (2L): calibration gathers the rows' scores here
+  std::vector<UnitRecord> units;                       // of this pass
+  Decision block;                                      // attention's, while its block lasts
   const Method* alone = nullptr;  // the method that both scores and decides; null: two methods do
   std::map<const Method*, std::unique_ptr<MethodState>> methods;
+
+ private:
+  void grow(Context& ctx, int64_t sequences, int64_t columns);
+  void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
+
+  Tensor thresholds_;               // NaN where a sequence has none
+  std::vector<uint8_t> at_budget_;  // (sequences): has thresholds
+  int64_t budgets_ = 0;             // how many have
 };
 
 // What a method is asked with.
@@ -138,6 +148,9 @@ class Method {
   // rows everywhere; else one number for the network, times this weight of the unit.
   virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
 
+  // Does everything run at thresholds of −∞? Not where a list is fixed, nor beyond what training settled.
+  virtual bool opens_fully() const { return true; }
+
   // Score: fills decision.score, .gate, .key_bias and .input_gate, as far as the method has them. Where
   // units() is kBlock it is asked at the FFN again, with attention's decision in place.
   virtual void score(UnitCall&, Decision&) const {}
@@ -175,13 +188,9 @@ inline RowSet computed_rows(const UnitCall& call, const Decision& decision) {
   return decision.masked ? RowSet::all(call.rows()) : decision.kept;
 }
 
-// score > the calibrated threshold of this unit, where there is one; none: the method's own rule decides.
-std::optional<RowSet> at_budget(UnitCall& call, const Tensor& score);
-template <class Rule>
-RowSet at_budget_or(UnitCall& call, const Decision& decision, Rule rule) {
-  const std::optional<RowSet> rows = at_budget(call, decision.score);
-  return rows ? *rows : rule();
-}
+// Decides by a threshold: score > that of the row's sequence at this unit or, where it has none, `own`, the
+// method's rule. A budget does not open a unit further than `least`.
+RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least = -INFINITY);
 
 // One scalar router: sigmoid or not of w·x + b. x: (rows, width), weight: (1, width) -> (rows)
 Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});

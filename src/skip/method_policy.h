@@ -72,6 +72,8 @@ class MethodPolicy final : public SkipPolicy {
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
+  bool opens_fully() const { return decide_->opens_fully(); }  // as Method::opens_fully
+
   // Task's loss (ce, distill, or the method's own) plus the method's penalty. -> f32 (1)
   Tensor loss(Context& ctx, const LossInput& input) const;
   void observe(Context& ctx, SkipState& state, int64_t part);

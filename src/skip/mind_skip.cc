@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -341,9 +342,7 @@ void MindSkip::score(UnitCall& call, Decision& decision) const {
 
 RowSet MindSkip::decide(UnitCall& call, const Decision& decision) const {
   if (!decision.score) return RowSet::all(call.rows());
-  return at_budget_or(call, decision, [&] {
-    return select_rows(call.ctx, decision.score, Compare::kAtLeast, scalar(call.ctx, config_.threshold));
-  });
+  return above_threshold(call, decision.score, std::nextafter(config_.threshold, -INFINITY));  // R ≥ τ
 }
 
 // λ Σ over routed layers of mean(M), or of what it exceeds the target by; the mean over sequences, or over

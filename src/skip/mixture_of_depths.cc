@@ -93,8 +93,7 @@ class MixtureOfDepths final : public Method {
           top_share_by_sequence(ctx, own ? own : decision.score, call.input.batch.sequence, call.state.share);
       return select_rows(ctx, best, Compare::kAbove, scalar(ctx, 0.5f));
     }
-    return at_budget_or(call, decision,
-                        [&] { return select_rows(ctx, decision.score, Compare::kAbove, scalar(ctx, 0.5f)); });
+    return above_threshold(call, decision.score, 0.5f);
   }
 
   // The predictors learn who was among the best: the mean over rows and blocks.

@@ -170,10 +170,9 @@ class Priced final : public Method {
 
 RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
   const UnitInput& input = call.input;
-  const RowSet all = RowSet::all(call.rows());
   call.state.of<PricedState>(*this).asked[static_cast<size_t>(input.index())] = 1;
-  if (!call.state.training) return at_budget(call, decision.score).value_or(all);
-  if (call.state.share >= 1) return all;
+  if (!call.state.training) return above_threshold(call, decision.score, -INFINITY);
+  if (call.state.share >= 1) return RowSet::all(call.rows());
   const double cost = unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context);
   const float threshold = price_now(call.state.share) * kAbovePrice * static_cast<float>(cost);
   return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, threshold));

@@ -66,7 +66,7 @@ TEST(Priced, StartsAsTheStaticHarmOrder) {
         const SkippedKv rule = ours.skipped_kv.back();
         EXPECT_LE(executed(ours, priced.model.config, rule, context), share + 1e-6);
         const float price = price_for(priced.policy->controllers(), share);
-        priced.thresholds = host_tensor(price_thresholds(priced.model.config, price, rule, context), {8});
+        priced.thresholds = price_thresholds(priced.model.config, price, rule, context);
         EXPECT_EQ(priced.fresh(rows).kept, theirs.kept) << share << " " << kv << " " << context;
         EXPECT_GT(skipped_share(theirs), 0);
         priced.thresholds = {};

@@ -35,9 +35,7 @@ class Random final : public Method {
 
   RowSet decide(UnitCall& call, const Decision& decision) const override {
     const float kept = call.state.training ? call.state.share : config_.rows_kept;
-    return at_budget_or(call, decision, [&] {
-      return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, 1.0f - kept));
-    });
+    return above_threshold(call, decision.score, 1.0f - kept);
   }
 
  private:

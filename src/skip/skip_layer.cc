@@ -80,9 +80,7 @@ class SkipLayer final : public Method {
   }
 
   RowSet decide(UnitCall& call, const Decision& decision) const override {
-    return at_budget_or(call, decision, [&] {
-      return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, 0.5f));
-    });
+    return above_threshold(call, decision.score, 0.5f);
   }
 
   bool joins(UnitCall& call, const Decision& decision, const Tensor& branch, Tensor& h) const override {

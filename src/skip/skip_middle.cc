@@ -107,6 +107,10 @@ class SkipMiddle final : public Method {
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;
+  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override {
+    return 1;
+  }                                                    // one θ for all
+  bool opens_fully() const override { return false; }  // S ≥ 1 skips at any budget
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
   bool has_key_bias() const override { return config_.gate_axis == GateAxis::kKey; }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
@@ -163,7 +167,7 @@ void SkipMiddle::begin(Context& ctx, const Model&, const Batch& batch, SkipState
   mine.sum = room();
   mine.gates.resize(gates_.size());
   for (Tensor& gate : mine.gates) gate = room();
-  mine.open.resize(state.thresholds || state.find ? gates_.size() : 0);
+  mine.open.resize(state.has_thresholds() || state.collect ? gates_.size() : 0);
   for (Tensor& open : mine.open) open = room();
 }
 
@@ -179,18 +183,7 @@ void SkipMiddle::accumulate(UnitCall& call, SkipMiddleState& mine) const {
   // A budget has a threshold per block, but who has skipped stays out up to the mirror.
   const Tensor& g = mine.gates[block];
   const Tensor still_open = block == 0 ? g : multiply(ctx, g, mine.open[block - 1]);
-  const auto kept = [&] {
-    if (std::vector<float>* find = call.state.find) {
-      at_budget(call, still_open);
-      // Many rows may have S = 0, and a threshold of g = 1 would skip them all: it takes an S > 0 to skip.
-      const float threshold = std::min((*find)[2 * block], std::nextafter(1.0f, 0.0f));
-      (*find)[2 * block] = (*find)[2 * (2 * gates_.size() - 1 - block)] = threshold;  // the mirror follows
-      return select_rows(ctx, still_open, Compare::kAbove, scalar(ctx, threshold));
-    }
-    const Tensor threshold = call.state.thresholds.rows(call.input.index(), 1);
-    return select_rows(ctx, still_open, Compare::kAbove, apply(ctx, Unary::kRelu, threshold));  // g = 0 skips
-  };
-  assign(ctx, mine.open[block], row_mask(ctx, kept(), call.rows()));
+  assign(ctx, mine.open[block], row_mask(ctx, above_threshold(call, still_open, 0, 0), call.rows()));
 }
 
 // decision.score is g as well: what a calibrated threshold (1 − θ, for S ≥ θ) is compared with.
@@ -209,9 +202,7 @@ RowSet SkipMiddle::decide(UnitCall& call, const Decision& decision) const {
   const auto& mine = call.state.of<SkipMiddleState>(*this);
   const int64_t layer = call.input.layer, layers = 2 * static_cast<int64_t>(gates_.size());
   if (mine.open.empty() || !mine.scored) {  // somebody else's score (a hybrid) has no memory of who skipped
-    return at_budget_or(call, decision, [&] {
-      return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, 0));
-    });
+    return above_threshold(call, decision.score, 0, 0);
   }
   const Tensor& open = mine.open[static_cast<size_t>(std::min(layer, layers - 1 - layer))];
   return select_rows(call.ctx, open, Compare::kAbove, scalar(call.ctx, 0));

@@ -121,7 +121,7 @@ TEST(SkipMiddle, AtABudgetWhoSkipsStaysOut) {
   set_biases(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
   const Rows rows = random_rows({5});
   const auto kept = [&](float first, float second) {
-    rig.thresholds = host_tensor({first, 0, second, 0, 0, 0, 0, 0}, {8});
+    rig.thresholds = {first, 0, second, 0, 0, 0, 0, 0};
     const Seen seen = rig.fresh(rows);
     std::vector<int> layers;
     for (size_t layer = 0; layer < 4; ++layer) layers.push_back(seen.kept[2 * layer][2]);
@@ -133,29 +133,25 @@ TEST(SkipMiddle, AtABudgetWhoSkipsStaysOut) {
   EXPECT_EQ(kept(0.8f, -1.0f), (std::vector<int>{0, 0, 0, 0}));
 }
 
-// Calibration takes a quantile per lower block; its mirror follows, and rows that never scored stay.
-TEST(SkipMiddle, FindsThresholds) {
+// What calibration gathers: g of the lower blocks' rows that are still open.
+TEST(SkipMiddle, ScoresOfWhoIsOpenAreGathered) {
   Rig rig(R"({"name": "skip_middle"})");
-  const Rows rows = random_rows({40});
-  std::vector<float> found(8, -1);
-  Session session(rig, 1);
-  session.state().find = &found;
-  session.state().find_share = 0.6f;
-  const Seen seen = session.pass(rows);
-  EXPECT_EQ(found[0], found[6]);
-  EXPECT_EQ(found[2], found[4]);
-  EXPECT_GE(found[0], 0);
-  EXPECT_LT(found[0], 1);
-  for (size_t r = 0; r < 40; ++r) {
-    EXPECT_EQ(seen.kept[0][r], seen.kept[6][r]);
-    EXPECT_EQ(seen.kept[2][r], seen.kept[4][r]);
-    EXPECT_LE(seen.kept[2][r], seen.kept[0][r]);
-  }
-  rig.thresholds = host_tensor(found, {8});
-  Session again(rig, 1);
-  EXPECT_EQ(again.pass(rows).kept, seen.kept);
-  EXPECT_GT(skipped_share(seen), 0.1);
-  EXPECT_LT(skipped_share(seen), 0.8);
+  set_biases(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
+  const auto gathered = [&](const std::vector<float>& thresholds) {
+    rig.thresholds = thresholds;
+    Session session(rig, 1);
+    std::vector<std::vector<float>> scores(8);
+    session.state().collect = &scores;
+    session.pass(random_rows({3}));
+    return scores;
+  };
+  std::vector<std::vector<float>> expected(8);
+  expected[0] = {0.75f, 0.75f, 0.75f};
+  expected[2] = {0.5f, 0.5f, 0.5f};
+  EXPECT_EQ(gathered({}), expected);
+  EXPECT_EQ(gathered({0.7f, 0, 0, 0, 0, 0, 0, 0}), expected);
+  expected[2] = {0, 0, 0};
+  EXPECT_EQ(gathered({0.8f, 0, 0, 0, 0, 0, 0, 0}), expected);
 }
 
 struct Step {

@@ -28,6 +28,7 @@ class StaticDrop : public Method {
  public:
   explicit StaticDrop(const char* name) : name_(name) {}
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
+  bool opens_fully() const override { return false; }
   RowSet decide(UnitCall& call, const Decision&) const override {
     return dropped(call) ? RowSet::none(call.rows()) : RowSet::all(call.rows());
   }

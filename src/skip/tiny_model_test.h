@@ -161,7 +161,7 @@ struct Rig {
   Context ctx;
   Model model;
   std::unique_ptr<MethodPolicy> policy;
-  Tensor thresholds;  // undefined: the method's own rule
+  std::vector<float> thresholds;  // of every sequence; none: the method's own rule
 
   // Method tensors start as the method says plus noise, so that rows differ.
   explicit Rig(const std::string& json, Shaped shaped = Shaped::kLlama, float noise = 0.3f, int threads = 1)
@@ -183,6 +183,8 @@ struct Rig {
     std::unique_ptr<SkipState> state(
         static_cast<SkipState*>(policy->make_state(ctx, model.config, sequences).release()));
     set(*state, options);
+    if (thresholds.empty() || options.training) return state;
+    for (int32_t s = 0; s < sequences; ++s) state->set_thresholds(ctx, s, thresholds);
     return state;
   }
   void set(SkipState& state, const PassOptions& options) const {
@@ -193,7 +195,6 @@ struct Rig {
     state.share = options.share;
     state.step = options.step;
     state.seed = 3;
-    state.thresholds = options.training ? Tensor() : thresholds;
   }
 
   // A pass over fresh sequences, without a tape.
@@ -213,18 +214,17 @@ struct Rig {
   // Thresholds at which about that share of each unit's rows runs.
   void calibrate(float kept) {
     const Seen seen = fresh(random_rows({30, 25}, 99));
-    std::vector<float> values;
+    thresholds.clear();
     for (std::vector<float> scores : seen.scores) {
       std::sort(scores.begin(), scores.end());
       const auto at = static_cast<size_t>((1 - kept) * static_cast<float>(scores.size()));
       if (scores.empty()) {
-        values.push_back(-INFINITY);
+        thresholds.push_back(-INFINITY);
       } else {  // below the highest: where many have that one, not all of them skip
-        values.push_back(
+        thresholds.push_back(
             std::min(scores[std::min(at, scores.size() - 1)], std::nextafter(scores.back(), -1.0f)));
       }
     }
-    thresholds = host_tensor(values, {static_cast<int64_t>(values.size())});
   }
 };
 
