@@ -114,7 +114,8 @@ TEST_F(CalibrateVerb, WhatDoesNotFitIsRefused) {
     std::ofstream(config) << json.dump();
   };
   edit([](nlohmann::json& json) {
-    json["calibration"]["f32"] = {{{"budget", 0.8}, {"achieved", 0.8}, {"thresholds", {1e300}}}};
+    json["calibration"]["f32"] =
+        nlohmann::json::parse(R"([{"budget": 0.8, "achieved": 0.8, "thresholds": [1]}])");
   });
   expect_refused(score(gates, {"--budget", "0.8"}), 1, "a calibration point needs 10 thresholds, got 1");
   edit([](nlohmann::json& json) {

@@ -54,7 +54,7 @@ struct Texts {
 Texts cut(const std::vector<int32_t>& ids, int64_t window, int64_t tokens) {
   constexpr int64_t kRowsOfAPass = 8192, kShortest = 16, kParts = 4;
   const auto total = std::min<int64_t>(tokens + tokens / (kParts - 1), static_cast<int64_t>(ids.size()));
-  window = std::clamp<int64_t>(total / kParts, kShortest, window);
+  window = std::min(window, std::max(kShortest, total / kParts));
   Texts texts;
   const auto add = [&](CalibrationText& text, int64_t begin, int64_t count) {
     if (text.empty() || static_cast<int64_t>(text.back().size()) + count > kRowsOfAPass) text.emplace_back();
@@ -89,13 +89,12 @@ std::string store(Session& session, const Options& o, const Calibration& table) 
   return o.out;
 }
 
-void report(const Calibration& table, const std::vector<float>& asked, int64_t tokens, bool json,
-            const std::string& folder) {
-  const auto points = std::span(table.points).subspan(1);  // the first was not asked for
+void report(const Calibration& table, size_t budgets, int64_t tokens, bool json, const std::string& folder) {
+  const std::vector<CalibrationPoint> points = table.asked();
   if (json) {
     Json out;
     out["weight_type"] = table.weight_type;
-    out["budgets"] = out["achieved"] = out["checked"] = Json::array();
+    for (const char* key : {"budgets", "achieved", "checked"}) out[key] = Json::array();
     for (const CalibrationPoint& point : points) {
       out["budgets"].push_back(short_decimal(point.budget));
       out["achieved"].push_back(short_decimal(point.achieved));
@@ -108,8 +107,7 @@ void report(const Calibration& table, const std::vector<float>& asked, int64_t t
       fmt::format("{} weights, {} tokens\n  budget  achieved  on other text\n", table.weight_type, tokens);
   for (const CalibrationPoint& point : points)
     text += fmt::format("  {:6.3f}  {:8.4f}  {:13.4f}\n", point.budget, point.achieved, point.checked);
-  if (points.size() < asked.size())
-    text += "the other budgets cannot be met by this method with this model\n";
+  if (points.size() < budgets) text += "the other budgets cannot be met by this method with this model\n";
   print(text + fmt::format("stored in {}\n", printable(folder)));
 }
 
@@ -157,13 +155,13 @@ int run_calibrate(const Arguments& arguments) {
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
   const Calibration table =
       calibrate(session.ctx(), session.model(), *session.method(), texts.calibration, options);
-  for (const CalibrationPoint& point : std::span(table.points).subspan(1)) {
+  for (const CalibrationPoint& point : table.asked()) {
     if (std::abs(point.checked - point.budget) > 0.02f)
       log_warn(
           fmt::format("a budget of {:g} came out as {:.3f} on other text: more of it may help (--tokens)",
                       point.budget, point.checked));
   }
-  report(table, budgets, texts.tokens, o.model.json, store(session, o, table));
+  report(table, budgets.size(), texts.tokens, o.model.json, store(session, o, table));
   return 0;
 }
 

@@ -177,7 +177,7 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
   for (const Calibration& table :
        calibrations_from_json(adapter.extra.calibration, 2 * loaded.model.config.layers, printable(folder))) {
     Json budgets = Json::array();
-    for (const CalibrationPoint& point : table.points) budgets.push_back(short_decimal(point.budget));
+    for (const CalibrationPoint& point : table.asked()) budgets.push_back(short_decimal(point.budget));
     out["calibration"][table.weight_type] = budgets;
   }
   return out;

@@ -87,14 +87,16 @@ class Dial {
 
   // The scores that the shares are of. One threshold for the network keeps those of the first time: an early
   // exit leaves no scores behind it, and any order of values serves to search in.
-  void learn(std::vector<std::vector<float>> scores) {
-    if (common_ && !values_.empty()) return;
+  // -> whether they were taken.
+  bool learn(std::vector<std::vector<float>> scores) {
+    if (common_ && !values_.empty()) return false;
     for (std::vector<float>& unit : scores) {
       std::erase_if(unit, [](float score) { return !std::isfinite(score); });
       std::sort(unit.begin(), unit.end());
     }
     scores_ = std::move(scores);
     if (common_) pool();
+    return true;
   }
   bool empty() const {
     return std::all_of(scores_.begin(), scores_.end(), [](const auto& unit) { return unit.empty(); });
@@ -112,6 +114,21 @@ class Dial {
                           : scores[std::min(place, scores.size() - 1)];
     }
     return out;
+  }
+
+  // The share that these thresholds stand for, by the scores known now.
+  float share_of(const Thresholds& thresholds) const {
+    double below = 0, all = 0;
+    for (size_t unit = 0; unit < weights_.size(); ++unit) {
+      const std::vector<float>& scores = scores_[unit];
+      if (scores.empty()) continue;
+      const auto count = std::upper_bound(scores.begin(), scores.end(), thresholds[unit]) - scores.begin();
+      const double weight = common_ ? static_cast<double>(weights_[unit])
+                                    : 1.0 / static_cast<double>(scores.size());  // each unit alike
+      below += weight * static_cast<double>(count);
+      all += weight * static_cast<double>(scores.size());
+    }
+    return static_cast<float>(below / all);
   }
 
  private:
@@ -139,53 +156,70 @@ class Dial {
   bool common_ = false;
 };
 
-struct Turn {
-  float share, beta;
-};
-
-// Where to turn next: the line between the two sides, or the middle when one side does not move.
-float between(Turn above, Turn below, float budget, bool middle) {
-  const float width = below.share - above.share, fall = above.beta - below.beta;
-  const float place = middle || !(fall > 0) ? 0.5f : (above.beta - budget) / fall;
-  return above.share + width * std::clamp(place, 0.02f, 0.98f);
+// `low` and `high` hold elementwise.
+Thresholds limited(Thresholds thresholds, const Thresholds& low, const Thresholds* high = nullptr) {
+  for (size_t i = 0; i < thresholds.size(); ++i) {
+    thresholds[i] = std::max(thresholds[i], low[i]);
+    if (high) thresholds[i] = std::min(thresholds[i], (*high)[i]);
+  }
+  return thresholds;
 }
 
+// Finds one budget after another, each smaller than the one before.
 class Search {
  public:
-  Search(const Runner& runner, Dial& dial, const CalibrationText& text, const CalibrateOptions& options)
-      : runner_(runner), dial_(dial), text_(text), options_(options) {}
+  // most, least: β with the dial at 0 and at 1.
+  Search(const Runner& runner, Dial& dial, const CalibrationText& text, const CalibrateOptions& options,
+         float most, float least)
+      : runner_(runner), dial_(dial), text_(text), options_(options), fall_(std::max(0.01f, most - least)) {}
 
-  // The best of a few passes under skipping. `least`: β with the dial turned all the way. Monotone: a smaller
-  // budget never runs what the larger one before it skips.
-  CalibrationPoint find(float budget, const CalibrationPoint& before, float least) {
+  // The best of a few passes under skipping. Monotone: what a larger budget skips, a smaller one does, too.
+  CalibrationPoint find(float budget, const CalibrationPoint& before) {
     CalibrationPoint best;
     best.budget = budget;
-    float best_error = INFINITY, best_share = share_;
-    Turn above{0, before.achieved}, below{1, least};
-    float share = between({share_, before.achieved}, below, budget, false);
-    bool last_above = false;
+    float low = 0, high = 1;  // the share lies between
+    float share = std::min(1.0f, dial_.share_of(before.thresholds) + (before.budget - budget) / fall_);
+    float slope = fall_;
+    float best_error = INFINITY, last_share = NAN, last_beta = NAN;
     for (int pass = 0; pass < options_.most_passes; ++pass) {
-      Thresholds thresholds = dial_.at(share);
-      for (size_t i = 0; i < thresholds.size(); ++i)
-        thresholds[i] = std::max(thresholds[i], before.thresholds[i]);
+      Thresholds thresholds = limited(dial_.at(share), before.thresholds);
       Outcome outcome = runner_.run(text_, thresholds);
-      const float error = std::abs(outcome.beta - budget);
-      if (error < best_error) {
-        best_error = error;
-        best_share = share;
+      const float missed = outcome.beta - budget;
+      if (std::abs(missed) < best_error) {
+        best_error = std::abs(missed);
         best.achieved = outcome.beta;
         best.thresholds = std::move(thresholds);
       }
-      if (error <= options_.tolerance) break;
-      const bool is_above = outcome.beta > budget;
-      (is_above ? above : below) = {share, outcome.beta};
-      // Scores have moved since the budget before. Once is enough: the search wants them to stay.
-      if (pass == 0) dial_.learn(std::move(outcome.scores));
-      share = between(above, below, budget, pass > 0 && is_above == last_above);
-      last_above = is_above;
+      if (best_error <= options_.tolerance) break;
+      // Scores have moved since the budget before, and what a share means with them: once is enough.
+      if (pass > 0 || !dial_.learn(std::move(outcome.scores))) {
+        (missed > 0 ? low : high) = share;
+        const float seen = (last_beta - outcome.beta) / (share - last_share);
+        if (seen > 0) slope = std::clamp(seen, fall_ / 4, fall_ * 4);  // at first it is NaN
+        last_share = share;
+        last_beta = outcome.beta;
+      }
+      share += missed / slope;
+      if (!(share > low && share < high)) share = (low + high) / 2;
     }
-    share_ = best_share;
     return best;
+  }
+
+  // Points between the budget before and the one just found, where the share says they are: thresholds bend
+  // between them, β over the share hardly does.
+  void fill(std::vector<CalibrationPoint>& points, const CalibrationPoint& found) const {
+    constexpr int kParts = 4;
+    const CalibrationPoint before = points.back();
+    const float first = dial_.share_of(before.thresholds), last = dial_.share_of(found.thresholds);
+    for (int i = 1; i < kParts; ++i) {
+      const float place = static_cast<float>(i) / kParts;
+      CalibrationPoint point;
+      point.budget = before.budget + place * (found.budget - before.budget);
+      point.achieved = NAN;
+      point.thresholds =
+          limited(dial_.at(first + place * (last - first)), points.back().thresholds, &found.thresholds);
+      points.push_back(std::move(point));
+    }
   }
 
  private:
@@ -193,33 +227,10 @@ class Search {
   Dial& dial_;
   const CalibrationText& text_;
   const CalibrateOptions& options_;
-  float share_ = 0;  // of the budget before
+  float fall_;  // of β, over the whole dial
 };
 
 }  // namespace
-
-std::vector<float> Calibration::thresholds(float budget) const {
-  if (points.empty()) fail("the calibration table is empty");
-  constexpr float kSame = 1e-6f;
-  const CalibrationPoint &most = points.front(), &least = points.back();
-  if (budget < least.budget - kSame)
-    fail("a budget of {:g} is below the smallest of the calibration table, {:g}", budget, least.budget);
-  if (budget > most.budget + kSame)
-    fail("a budget of {:g} is above the largest of the calibration table, {:g}", budget, most.budget);
-  if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
-  size_t at = 0;
-  while (points[at].budget > budget + kSame) ++at;
-  if (at == 0) return most.thresholds;
-  const CalibrationPoint &above = points[at - 1], &below = points[at];
-  const float place = (above.budget - budget) / (above.budget - below.budget);
-  std::vector<float> mixed(above.thresholds.size());
-  for (size_t i = 0; i < mixed.size(); ++i) {
-    const bool never = !std::isfinite(above.thresholds[i]) || !std::isfinite(below.thresholds[i]);
-    mixed[i] = never ? above.thresholds[i]
-                     : above.thresholds[i] + place * (below.thresholds[i] - above.thresholds[i]);
-  }
-  return mixed;
-}
 
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,
                       const CalibrationText& text, const CalibrateOptions& options) {
@@ -245,18 +256,20 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   constexpr float kWhereScoresBegin = 0.005f;
   table.points.push_back({open.beta, open.beta, NAN, dial.at(kWhereScoresBegin)});
   const float least = runner.run(text, dial.at(1)).beta;
-  Search search(runner, dial, text, options);
+  Search search(runner, dial, text, options, open.beta, least);
   for (const float budget : budgets) {
     constexpr float kFarOff = 0.05f;
     const bool too_much = budget >= open.beta;
     CalibrationPoint point;
-    if (!too_much) point = search.find(budget, table.points.back(), least);
+    if (!too_much) point = search.find(budget, table.points.back());
     if (too_much || std::abs(point.achieved - budget) > kFarOff) {
-      if (!options.all_budgets) continue;
+      if (!options.all_budgets && (too_much || point.achieved < budget)) continue;
+      if (!options.all_budgets) break;  // what is smaller is out of reach, too
       fail("calibrate: {} cannot meet a budget of {:g} with this model: the nearest is {:.4f}", policy.name(),
            budget, too_much ? open.beta : point.achieved);
     }
     if (!options.check.empty()) point.checked = runner.run(options.check, point.thresholds).beta;
+    search.fill(table.points, point);
     table.points.push_back(std::move(point));
   }
   if (table.points.size() == 1)

@@ -12,9 +12,10 @@
 namespace fathom {
 
 struct CalibrationPoint {
-  float budget = 1, achieved = 1;  // β asked for, and measured on the calibration text
-  float checked = NAN;             // measured on other text; NaN: there was none
-  std::vector<float> thresholds;   // (2L)
+  float budget = 1;
+  float achieved = 1;   // β on the calibration text; NaN: not measured, it lies between two that were
+  float checked = NAN;  // measured on other text; NaN: there was none
+  std::vector<float> thresholds;  // (2L)
 };
 
 // For one type of weights: rounding moves scores.
@@ -23,6 +24,7 @@ struct Calibration {
   // Budgets fall, thresholds rise. The first is no budget that was asked for but the most that the model can
   // run: 1, or what Skip-Middle was trained to; its thresholds are where the scores begin.
   std::vector<CalibrationPoint> points;
+  std::vector<CalibrationPoint> asked() const;  // those that were asked for
   // Linear between neighbouring points; at 1 nothing is skipped. A budget outside the table is a UserError
   // that names its end.
   std::vector<float> thresholds(float budget) const;

@@ -87,7 +87,7 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     scores.resize(before + static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, std::span(scores).subspan(before));
   }
-  if (state.has_thresholds() && !state.training)
+  if (state.has_thresholds() && !state.training)  // training follows the method's rule
     return select_rows(call.ctx, score, {state.thresholds(), unit, call.input.batch.sequence, own, least});
   if (own == -INFINITY) return RowSet::all(call.rows());
   return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, own));

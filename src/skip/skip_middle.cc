@@ -167,7 +167,7 @@ void SkipMiddle::begin(Context& ctx, const Model&, const Batch& batch, SkipState
   mine.sum = room();
   mine.gates.resize(gates_.size());
   for (Tensor& gate : mine.gates) gate = room();
-  mine.open.resize(state.has_thresholds() || state.collect ? gates_.size() : 0);
+  mine.open.resize((state.has_thresholds() && !state.training) || state.collect ? gates_.size() : 0);
   for (Tensor& open : mine.open) open = room();
 }
 

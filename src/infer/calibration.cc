@@ -1,3 +1,4 @@
+// The tables of budgets: what lies between two points, and their JSON.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,7 @@ float number(const Json& json, const char* key, const std::string& where) {
 CalibrationPoint point_from(const Json& json, int64_t units, const std::string& where) {
   CalibrationPoint point;
   point.budget = number(json, "budget", where);
-  point.achieved = number(json, "achieved", where);
+  point.achieved = json.contains("achieved") ? number(json, "achieved", where) : NAN;
   if (json.contains("checked")) point.checked = number(json, "checked", where);
   if (!(point.budget > 0 && point.budget <= 1))
     fail("{}: a calibrated budget must be above 0 and at most 1, got {:g}", where, point.budget);
@@ -39,6 +40,37 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
 }
 
 }  // namespace
+
+std::vector<float> Calibration::thresholds(float budget) const {
+  if (points.empty()) fail("the calibration table is empty");
+  constexpr float kSame = 1e-6f;
+  const CalibrationPoint &most = points.front(), &least = points.back();
+  if (budget < least.budget - kSame)
+    fail("a budget of {:g} is below the smallest of the calibration table, {:g}", budget, least.budget);
+  if (budget > most.budget + kSame)
+    fail("a budget of {:g} is above the largest of the calibration table, {:g}", budget, most.budget);
+  if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
+  size_t at = 0;
+  while (points[at].budget > budget + kSame) ++at;
+  if (at == 0) return most.thresholds;
+  const CalibrationPoint &above = points[at - 1], &below = points[at];
+  const float place = (above.budget - budget) / (above.budget - below.budget);
+  std::vector<float> mixed(above.thresholds.size());
+  for (size_t i = 0; i < mixed.size(); ++i) {
+    const bool never = !std::isfinite(above.thresholds[i]) || !std::isfinite(below.thresholds[i]);
+    mixed[i] = never ? above.thresholds[i]
+                     : above.thresholds[i] + place * (below.thresholds[i] - above.thresholds[i]);
+  }
+  return mixed;
+}
+
+std::vector<CalibrationPoint> Calibration::asked() const {
+  std::vector<CalibrationPoint> out;
+  for (size_t i = 1; i < points.size(); ++i) {
+    if (std::isfinite(points[i].achieved)) out.push_back(points[i]);
+  }
+  return out;
+}
 
 std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t units,
                                                 const std::string& where) {
@@ -70,7 +102,8 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       Json thresholds = Json::array();
       for (const float value : point.thresholds)
         thresholds.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
-      Json one{{"budget", point.budget}, {"achieved", point.achieved}};
+      Json one{{"budget", point.budget}};
+      if (std::isfinite(point.achieved)) one["achieved"] = point.achieved;
       if (std::isfinite(point.checked)) one["checked"] = point.checked;
       one["thresholds"] = thresholds;
       points.push_back(one);
