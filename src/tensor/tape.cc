@@ -26,21 +26,31 @@ size_t size_class(size_t bytes) {
 struct Tape::Memory {
   std::mutex mutex;
   std::map<size_t, std::vector<std::shared_ptr<void>>> free;
-  size_t in_use = 0, peak = 0;
+  size_t in_use = 0, peak = 0, held = 0;
+
+  // A block of that size, or the next larger one where it is not twice as large: steps that differ a little
+  // share their memory. Undefined: there is none. -> `size`: the block's
+  std::shared_ptr<void> take(size_t& size) {
+    for (auto found = free.lower_bound(size); found != free.end() && found->first < 2 * size; ++found) {
+      if (found->second.empty()) continue;
+      std::shared_ptr<void> block = std::move(found->second.back());
+      found->second.pop_back();
+      size = found->first;
+      return block;
+    }
+    return nullptr;
+  }
 };
 
 Tape::Tape(Device device) : device_(device), memory_(std::make_shared<Memory>()) {}
 
 std::shared_ptr<void> Tape::allocate(size_t bytes) {
-  const size_t size = size_class(bytes);
+  size_t size = size_class(bytes);
   std::shared_ptr<void> block;
   {
     const std::lock_guard lock(memory_->mutex);
-    std::vector<std::shared_ptr<void>>& free = memory_->free[size];
-    if (!free.empty()) {
-      block = std::move(free.back());
-      free.pop_back();
-    }
+    block = memory_->take(size);
+    if (!block) memory_->held += size;
     memory_->in_use += size;
     memory_->peak = std::max(memory_->peak, memory_->in_use);
   }
@@ -57,6 +67,11 @@ std::shared_ptr<void> Tape::allocate(size_t bytes) {
 size_t Tape::peak_bytes() const {
   const std::lock_guard lock(memory_->mutex);
   return memory_->peak;
+}
+
+size_t Tape::held_bytes() const {
+  const std::lock_guard lock(memory_->mutex);
+  return memory_->held;
 }
 
 void Tape::backward(Context& ctx, const Tensor& loss) {

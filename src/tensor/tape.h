@@ -35,6 +35,7 @@ class Tape {
   // out again. Not initialised.
   std::shared_ptr<void> allocate(size_t bytes);
   size_t peak_bytes() const;  // most that was in use at once
+  size_t held_bytes() const;  // in use, or kept to be handed out again
 
  private:
   friend class TapeScope;
