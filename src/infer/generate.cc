@@ -4,9 +4,7 @@
 #include <chrono>
 
 #include "base/format.h"
-#include "infer/stop_strings.h"
 #include "tensor/arena.h"
-#include "text/utf8_stream.h"
 
 namespace fathom {
 namespace {
@@ -21,23 +19,7 @@ bool cancelled(const GenerateOptions& options) {
   return options.cancel && options.cancel->load(std::memory_order_relaxed);
 }
 
-bool contains(const std::vector<int32_t>& ids, int32_t id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 }  // namespace
-
-const char* name_of(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-  }
-  return "?";
-}
 
 double GenerateResult::prefill_tokens_per_s() const {
   return prefill_seconds > 0 ? static_cast<double>(prompt_tokens - reused_tokens) / prefill_seconds : 0;
@@ -47,65 +29,19 @@ double GenerateResult::decode_tokens_per_s() const {
   return decode_seconds > 0 ? static_cast<double>(decode_steps) / decode_seconds : 0;
 }
 
-std::vector<int32_t> end_token_ids(const Model& model) {
-  std::vector<int32_t> ids = model.config.eos;
-  const auto add = [&](int32_t id) {
-    if (id >= 0 && !contains(ids, id)) ids.push_back(id);
-  };
-  if (!model.tokenizer) return ids;
-  const Tokenizer& tokenizer = *model.tokenizer;
-  add(tokenizer.eos());
-  for (const char* name :
-       {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"}) {
-    const int32_t id = tokenizer.id_of(name);
-    if (id >= 0 && tokenizer.is_special(id)) add(id);
-  }
-  return ids;
-}
-
-// Text on its way out: bytes of tokens → whole characters → less what may become a stop string → the caller.
 struct Generator::Run {
-  const Model& model;
   const GenerateOptions& options;
   GenerateResult result;
-  Sampler sampler;
-  Utf8Stream utf8;
-  StopStrings stops;
-  std::vector<int32_t> history;  // prompt and generated tokens
+  Writer writer;
   std::vector<float> logits;
-  bool at_start;  // nothing but special tokens so far: the tokenizer's rule for a text's beginning holds
 
-  Run(const Model& m, const GenerateOptions& o, std::span<const int32_t> prompt)
-      : model(m),
-        options(o),
-        sampler(o.sampler, m.config.vocab),
-        stops(o.stops),
-        history(prompt.begin(), prompt.end()) {
-    logits.resize(static_cast<size_t>(m.config.vocab));
-    at_start = m.tokenizer && std::all_of(prompt.begin(), prompt.end(),
-                                          [&](int32_t id) { return m.tokenizer->is_special(id); });
-  }
+  Run(const Model& model, const GenerateOptions& o, std::span<const int32_t> prompt)
+      : options(o), writer(model, o, prompt), logits(static_cast<size_t>(model.config.vocab)) {}
 
   void show(std::string_view text) {
     if (text.empty()) return;
     result.text += text;
     if (options.on_text) options.on_text({text, result.depth.empty() ? 0.0 : result.depth.back()});
-  }
-
-  void accept(int32_t id, double depth) {
-    result.ids.push_back(id);
-    result.depth.push_back(depth);
-    history.push_back(id);
-    if (!model.tokenizer) return;
-    show(stops.feed(utf8.feed(at_start ? model.tokenizer->decode({id}) : model.tokenizer->piece(id))));
-    at_start = false;
-  }
-
-  // At the end of a text: what was held back.
-  void flush() {
-    if (stops.stopped()) return;
-    show(stops.feed(utf8.flush()));
-    if (!stops.stopped()) show(stops.flush());
   }
 };
 
@@ -188,7 +124,9 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   const auto decode_start = Clock::now();
   result.finish = whole ? decode(run) : FinishReason::kCancelled;
   result.decode_seconds = seconds_since(decode_start);
-  run.flush();
+  run.show(run.writer.flush());
+  const auto& history = run.writer.history();
+  result.ids.assign(history.begin() + static_cast<ptrdiff_t>(prompt.size()), history.end());
   return std::move(result);
 }
 
@@ -196,17 +134,17 @@ FinishReason Generator::decode(Run& run) {
   const GenerateOptions& options = run.options;
   const auto context = static_cast<size_t>(feeder_.cache().context());
   while (!cancelled(options)) {
-    const int32_t id = run.sampler.next(run.logits, run.history, static_cast<int64_t>(run.history.size()));
-    if (contains(options.end_ids, id)) return FinishReason::kStop;
-    run.accept(id, depth_);
-    if (run.stops.stopped()) return FinishReason::kStop;
-    if (static_cast<int64_t>(run.result.ids.size()) == options.max_tokens) return FinishReason::kLength;
+    const int64_t before = run.writer.generated();
+    const Writer::Written& written = run.writer.write(run.logits);
+    if (run.writer.generated() > before) run.result.depth.push_back(depth_);
+    run.show(written.text);
+    if (written.finish) return *written.finish;
     if (fed_.size() == context) {
       if (!options.context_shift) return FinishReason::kLength;
       ++run.result.context_shifts;
       if (!shift_context(options, run.logits)) return FinishReason::kCancelled;
     }
-    feed_one(id, run.logits);
+    feed_one(written.id, run.logits);
     ++run.result.decode_steps;
   }
   return FinishReason::kCancelled;

@@ -8,16 +8,9 @@
 #include <vector>
 
 #include "infer/feeder.h"
-#include "infer/sampler.h"
+#include "infer/writer.h"
 
 namespace fathom {
-
-enum class FinishReason : uint8_t {
-  kStop,       // an end-of-text token or a stop string
-  kLength,     // as many tokens as were asked for, or the context is full
-  kCancelled,  // from outside
-};
-const char* name_of(FinishReason reason);  // "stop", …
 
 // A part of the text as it is shown: whole UTF-8 characters, nothing that could still become a stop string.
 struct TextPiece {
@@ -25,13 +18,9 @@ struct TextPiece {
   double depth;  // layers run for the newest token of this piece, as units / 2
 };
 
-struct GenerateOptions {
-  SamplerConfig sampler = {};
-  int64_t max_tokens = -1;  // -1: until the context is full
-  std::vector<std::string> stops = {};
-  std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it: see end_token_ids()
-  bool context_shift = false;         // when the context is full: forget the older half and go on
-  int64_t chunk = 512;                // rows of a prefill pass
+struct GenerateOptions : AnswerOptions {
+  bool context_shift = false;  // when the context is full: forget the older half and go on
+  int64_t chunk = 512;         // rows of a prefill pass
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const TextPiece&)> on_text = nullptr;
 };
@@ -49,10 +38,6 @@ struct GenerateResult {
   double prefill_tokens_per_s() const;
   double decode_tokens_per_s() const;
 };
-
-// The tokens that end a text: the model's own, the tokenizer's, and those of the vocabulary that end a turn
-// of a known chat format.
-std::vector<int32_t> end_token_ids(const Model& model);
 
 // One sequence. Between calls the cache keeps what was fed: a prompt that begins with it is not computed
 // again.

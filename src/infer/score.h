@@ -6,13 +6,9 @@
 #include <vector>
 
 #include "infer/feeder.h"
+#include "infer/log_probs.h"
 
 namespace fathom {
-
-struct TokenLogProb {
-  int32_t id = 0;
-  float logprob = 0;
-};
 
 struct ScoreOptions {
   int64_t chunk =
@@ -22,11 +18,7 @@ struct ScoreOptions {
   std::function<void(int64_t tokens)> on_progress = nullptr;  // tokens fed since the last call
 };
 
-struct ScoreResult {
-  std::vector<float>
-      logprobs;  // of token i given those before; the first (of nothing) is 0 and not to be used
-  std::vector<std::vector<TokenLogProb>>
-      top;  // best first; the first place has none. Empty when not asked for.
+struct ScoreResult : LogProbs {
   bool cancelled = false;
 
   // Over tokens `from` and later (the first never counts).

@@ -1,0 +1,35 @@
+// Log-probabilities of tokens, and the most likely ones, from rows of logits. All come from one op: a token
+// that is the most likely has exactly the number of the first in the list.
+#pragma once
+
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace fathom {
+
+struct TokenLogProb {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+// Of a text, one entry for each token.
+struct LogProbs {
+  std::vector<float>
+      logprobs;  // of token i given those before; the first (of nothing) is 0 and not to be used
+  std::vector<std::vector<TokenLogProb>>
+      top;  // best first; the first place has none. Empty when not asked for.
+};
+
+// The `count` most likely tokens of a row, best first, ties to the lower id. logits: f32 (1, vocab)
+std::vector<TokenLogProb> top_log_probs(Context& ctx, const Tensor& logits, int64_t count);
+
+// Row i of logits (rows, vocab) predicts next[i]: appends the log-probability of each and, where top > 0, the
+// most likely tokens.
+void append_log_probs(Context& ctx, const Tensor& logits, std::span<const int32_t> next, int64_t top,
+                      LogProbs& out);
+
+// Rows of logits to ask for in one pass: f32 logits stay below 32 MB.
+int64_t most_logit_rows(int64_t vocab);
+
+}  // namespace fathom

@@ -1,0 +1,74 @@
+// One answer as it is written: draws each token from its logits, turns tokens into text that may be shown,
+// and says when the answer ends.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "infer/sampler.h"
+#include "infer/stop_strings.h"
+#include "model/model.h"
+#include "text/utf8_stream.h"
+
+namespace fathom {
+
+enum class FinishReason : uint8_t {
+  kStop,       // an end-of-text token or a stop string
+  kLength,     // as many tokens as were asked for, or the context is full
+  kCancelled,  // from outside
+  kDeadline,   // its time was over
+  kError,      // it could not go on
+};
+const char* name_of(FinishReason reason);  // "stop", …
+
+// How an answer is written.
+struct AnswerOptions {
+  SamplerConfig sampler = {};
+  int64_t max_tokens = -1;  // -1: until the context is full
+  int64_t min_tokens = 0;   // end tokens cannot be drawn, nor stop strings end the text, before so many
+  std::vector<std::string> stops = {};
+  std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it: see end_token_ids()
+};
+
+// The tokens that end a text: the model's own, the tokenizer's, and those of the vocabulary that end a turn
+// of a known chat format.
+std::vector<int32_t> end_token_ids(const Model& model);
+
+// Text on its way out: bytes of tokens → whole characters → less what may become a stop string.
+class Writer {
+ public:
+  // Options that make no sense are a UsageError.
+  Writer(const Model& model, const AnswerOptions& options, std::span<const int32_t> prompt);
+
+  struct Written {
+    int32_t id = 0;
+    std::string text;  // what may be shown now
+    // kStop (at an end token, `id` is that one), or kLength at max_tokens.
+    std::optional<FinishReason> finish;
+  };
+  // The next token, from the logits (vocab) that follow history(); they are changed where end tokens are
+  // forbidden. Logits that no token can be drawn from are a UserError. Valid until the next call.
+  const Written& write(std::span<float> logits);
+
+  // The end of the answer: the text that was held back.
+  std::string flush();
+
+  const std::vector<int32_t>& history() const { return history_; }  // the prompt and the answer
+  int64_t generated() const { return static_cast<int64_t>(history_.size()) - prompt_tokens_; }
+
+ private:
+  bool ends(int32_t id) const;
+  std::string show(int32_t id);
+
+  const Tokenizer* tokenizer_;  // null: the answer has no text
+  int64_t prompt_tokens_, max_tokens_, min_tokens_;
+  std::vector<int32_t> end_ids_, history_;
+  Sampler sampler_;
+  Utf8Stream utf8_;
+  StopStrings stops_;
+  bool at_start_;  // nothing but special tokens so far: the tokenizer's rule for a text's beginning holds
+  Written written_;
+};
+
+}  // namespace fathom
