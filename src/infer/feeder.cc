@@ -14,17 +14,22 @@ void Feeder::check_token(int32_t token) const {
 }
 
 Tensor Feeder::feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits) {
-  for (int32_t token : tokens) check_token(token);
-  const auto count = static_cast<int64_t>(tokens.size());
-  const int64_t past = cache_.rows(sequence);
-  cache_.reserve(ctx_, sequence, count);
-  rows_.clear();
+  begin();
+  add({sequence, tokens, logits});
+  return run();
+}
+
+void Feeder::add(const Feed& feed) {
+  for (const int32_t token : feed.tokens) check_token(token);
+  const auto count = static_cast<int64_t>(feed.tokens.size());
+  const int64_t past = cache_.rows(feed.sequence);
+  cache_.reserve(ctx_, feed.sequence, count);
   for (int64_t i = 0; i < count; ++i) {
-    const bool wants = logits == LogitsFor::kAll || (logits == LogitsFor::kLast && i + 1 == count);
-    rows_.push_back({tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), sequence, wants});
+    const bool wants = feed.logits == LogitsFor::kAll || (feed.logits == LogitsFor::kLast && i + 1 == count);
+    rows_.push_back(
+        {feed.tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), feed.sequence, wants});
   }
-  add_dense(count, past, logits == LogitsFor::kAll ? count : logits == LogitsFor::kLast);
-  return run(logits != LogitsFor::kNone);
+  add_dense(count, past, feed.logits == LogitsFor::kAll ? count : feed.logits == LogitsFor::kLast);
 }
 
 void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
@@ -36,20 +41,18 @@ void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
 }
 
 Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens) {
-  for (int32_t token : tokens) check_token(token);
-  rows_.clear();
+  begin();
+  const Work dense = dense_;
+  const uint64_t dense_output_madds = dense_output_madds_;
   try {
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const int64_t past = cache_.rows(sequences[i]);
-      cache_.reserve(ctx_, sequences[i], 1);
-      rows_.push_back({tokens[i], static_cast<int32_t>(past), sequences[i], true});
-    }
+    for (size_t i = 0; i < sequences.size(); ++i) add({sequences[i], tokens.subspan(i, 1), LogitsFor::kLast});
   } catch (const UserError&) {  // no room for one of them: none has been fed
     for (const BatchRow& row : rows_) cache_.truncate(ctx_, row.sequence, row.position);
+    dense_ = dense;
+    dense_output_madds_ = dense_output_madds;
     throw;
   }
-  for (const BatchRow& row : rows_) add_dense(1, row.position, 1);
-  return run(true);
+  return run();
 }
 
 int64_t Feeder::truncate(int32_t sequence, int64_t position) {
@@ -68,10 +71,19 @@ void Feeder::settle(int32_t sequence) {
   cache_.settle(ctx_, sequence, state_.settle(ctx_, sequence, cache_.rows(sequence)));
 }
 
-Tensor Feeder::run(bool logits) {
+Tensor Feeder::run() {
+  const bool logits =
+      std::any_of(rows_.begin(), rows_.end(), [](const BatchRow& r) { return r.wants_logits; });
   dense_.weight_bytes += dense_weight_bytes(model_, static_cast<int64_t>(rows_.size()), logits);
+  if (!trace_) return pass(policy_);
+  Tensor out = pass(TracingPolicy(policy_, *trace_));
+  trace_->end(ctx_);
+  return out;
+}
+
+Tensor Feeder::pass(const SkipPolicy& policy) {
   const Work before = ctx_.counters().total();
-  Tensor out = forward(ctx_, model_, make_batch(ctx_, rows_), cache_, policy_, state_);
+  Tensor out = forward(ctx_, model_, make_batch(ctx_, rows_), cache_, policy, state_);
   work_ = work_ + (ctx_.counters().total() - before);
   if (ctx_.device() == Device::kCpu) {
     for (size_t i = 0; i < rows_.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "infer/unit_trace.h"
 #include "model/transformer.h"
 
 namespace fathom {
@@ -20,14 +21,27 @@ struct Savings {
 
 enum class LogitsFor : uint8_t { kNone, kLast, kAll };
 
+// The next tokens of one sequence.
+struct Feed {
+  int32_t sequence = 0;
+  std::span<const int32_t> tokens;
+  LogitsFor logits = LogitsFor::kLast;
+};
+
 // Owns nothing but its buffers: the parts outlive it.
 class Feeder {
  public:
   Feeder(Context& ctx, const Model& model, KvCache& cache, const SkipPolicy& policy, PolicyState& state)
       : ctx_(ctx), model_(model), cache_(cache), policy_(policy), state_(state) {}
 
-  // The next tokens of a sequence, in one pass. -> f32 (1 or tokens, vocab), in the arena of the caller's
-  // ArenaScope. A token outside the vocabulary is a UserError.
+  // A pass over the next tokens of several sequences, each added once: begin(), add() for each, run(). -> f32
+  // (rows that want logits, vocab) in the order added, undefined when none does; in the arena of the caller's
+  // ArenaScope. add() makes room in the cache at once; a token outside the vocabulary is a UserError.
+  void begin() { rows_.clear(); }
+  void add(const Feed& feed);
+  Tensor run();
+
+  // One sequence, in one pass. -> f32 (1 or tokens, vocab)
   Tensor feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits);
 
   // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
@@ -45,15 +59,20 @@ class Feeder {
   // it waits for the device, so it is for the caller to ask.
   void settle(int32_t sequence);
 
+  // From the next pass on, what each row ran; null: nobody asks, and nothing is paid.
+  void set_trace(UnitTrace* trace) { trace_ = trace; }
+
   Context& context() { return ctx_; }
   const Model& model() const { return model_; }
+  const SkipPolicy& policy() const { return policy_; }
+  PolicyState& state() { return state_; }
   KvCache& cache() { return cache_; }
 
   Work work() const { return work_; }  // counted by the kernels since the start
   Savings savings() const;
 
  private:
-  Tensor run(bool logits);
+  Tensor pass(const SkipPolicy& policy);
   void add_dense(int64_t count, int64_t past, int64_t logit_rows);
   void check_token(int32_t token) const;
 
@@ -62,7 +81,8 @@ class Feeder {
   KvCache& cache_;
   const SkipPolicy& policy_;
   PolicyState& state_;
-  std::vector<BatchRow> rows_;
+  std::vector<BatchRow> rows_;  // of the pass being made
+  UnitTrace* trace_ = nullptr;
   Work work_, dense_;                // what ran, and what a dense model would have run
   uint64_t dense_output_madds_ = 0;  // of it, the output matrix
 };
