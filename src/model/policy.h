@@ -68,6 +68,8 @@ class SkipPolicy {
   }
   // Does any Decision carry a key_bias? The cache then stores one with each entry.
   virtual bool has_key_bias() const { return false; }
+  // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
+  virtual bool needs_whole_prompt() const { return false; }
 
   // Before the first block. Tensors made here live until the pass ends; those made by the calls below until
   // their block does.
@@ -93,6 +95,7 @@ class ForwardingPolicy : public SkipPolicy {
     return inner_.make_state(ctx, config, sequences);
   }
   bool has_key_bias() const override { return inner_.has_key_bias(); }
+  bool needs_whole_prompt() const override { return inner_.needs_whole_prompt(); }
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
     inner_.begin(ctx, model, batch, state);
   }

@@ -83,7 +83,7 @@ class MethodPolicy final : public SkipPolicy {
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;
   bool has_key_bias() const override;
-  bool needs_whole_prompt() const { return score_->needs_whole_prompt(); }
+  bool needs_whole_prompt() const override { return score_->needs_whole_prompt(); }
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,

@@ -1,0 +1,340 @@
+#include "infer/batcher.h"
+
+#include <cmath>
+
+#include "base/format.h"
+#include "infer/broken_unit.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+double seconds(Moment from, Moment to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+Batcher::Batcher(Feeder& feeder, EngineOptions options)
+    : feeder_(feeder),
+      options_(std::move(options)),
+      whole_prompts_(feeder.policy().needs_whole_prompt()),
+      model_ends_(end_token_ids(feeder.model())),
+      slots_(feeder, !whole_prompts_, options_.keep_prefixes),
+      logits_(static_cast<size_t>(feeder.model().config.vocab)) {
+  const int64_t sequences = feeder.cache().sequences();
+  if (options_.rows <= sequences)
+    fail("engine: a pass needs more rows than the cache has sequences ({}), got {}", sequences,
+         options_.rows);
+  if (options_.tokens_ahead < 1 || options_.ageing < 1)
+    fail("engine: tokens_ahead and ageing must be 1 or more, got {} and {}", options_.tokens_ahead,
+         options_.ageing);
+  stats_.unit_rows.resize(static_cast<size_t>(2 * feeder.model().config.layers));
+  feeder_.set_trace(&trace_);
+}
+
+Batcher::~Batcher() {
+  end_all(FinishReason::kCancelled);
+  feeder_.set_trace(nullptr);
+}
+
+void Batcher::add(std::unique_ptr<Lane> lane) {
+  lane->arrival = arrivals_++;
+  lane->served = stats_.passes;
+  lanes_.push_back(std::move(lane));
+}
+
+bool Batcher::step() {
+  ended_ = 0;
+  end_unwanted();
+  admit();
+  plan();
+  if (!parts_.empty()) run_pass();
+  remove_ended();
+  refresh_stats();
+  return !parts_.empty() || ended_ > 0;
+}
+
+void Batcher::end_unwanted() {
+  const Moment now = options_.now();
+  for (const auto& lane : lanes_) {
+    const auto& deadline = lane->request().deadline;
+    if (lane->out->cancelled()) {
+      end(*lane, FinishReason::kCancelled);
+    } else if (deadline && now >= *deadline) {
+      end(*lane, FinishReason::kDeadline);
+    }
+  }
+  remove_ended();
+}
+
+// In order: nobody overtakes one that waits for room, or large requests would wait for ever.
+void Batcher::admit() {
+  for (Lane* lane : in_order(false)) {
+    if (lane->request().max_tokens == 0 && !lane->scores_prompt()) {
+      end(*lane, FinishReason::kLength);
+      continue;
+    }
+    if (waits_for_sibling(*lane)) continue;
+    if (!make_place(*lane)) break;
+    if (lane->writer) continue;  // it has been here before
+    const Request& request = lane->request();
+    AnswerOptions options = request;
+    options.sampler.seed = answer_seed(request.sampler.seed, lane->index);
+    lane->writer.emplace(feeder_.model(), options, request.prompt);
+    lane->admitted = options_.now();
+    lane->stats.reused_tokens = lane->fed;
+  }
+}
+
+// The answers of a request fork from the first one, once that has computed the prompt.
+bool Batcher::waits_for_sibling(const Lane& lane) const {
+  const int64_t shared_tokens = lane.shared->prompt_tokens() - 1;
+  return !whole_prompts_ && std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& other) {
+    return other->shared == lane.shared && other->running() &&
+           (other->fed < shared_tokens || lane.scores_prompt());
+  });
+}
+
+// A place in the cache; where all are taken, that of an answer whose reader has fallen behind.
+bool Batcher::make_place(Lane& lane) {
+  if (slots_.place(lane, stats_.passes)) return true;
+  Lane* behind = nullptr;
+  for (Lane* other : in_order(true)) {
+    if (other->paused()) behind = other;
+  }
+  if (!behind) return false;
+  preempt(*behind);
+  return slots_.place(lane, stats_.passes);
+}
+
+void Batcher::plan() {
+  feeder_.begin();
+  parts_.clear();
+  rows_left_ = options_.rows;
+  logit_rows_left_ = most_logit_rows(feeder_.model().config.vocab);
+  const std::vector<Lane*> lanes = in_order(true);
+  for (const bool decoding : {true, false}) {
+    for (Lane* lane : lanes) {
+      if (lane->running() && lane->decodes() == decoding && !lane->paused()) plan_rows(*lane);
+    }
+  }
+}
+
+void Batcher::plan_rows(Lane& lane) {
+  int64_t rows = rows_for(lane);
+  while (rows > 0 && !make_room(lane, rows)) rows = whole_prompts_ ? 0 : rows / 2;
+  if (rows == 0) return;
+  const LogitsFor logits = logits_for(lane, rows);
+  const auto first = lane.tokens().begin() + static_cast<ptrdiff_t>(lane.fed);
+  feeder_.add({lane.slot, {first, first + static_cast<ptrdiff_t>(rows)}, logits});
+  parts_.push_back({&lane, rows, logits});
+  rows_left_ -= rows;
+  logit_rows_left_ -= logits == LogitsFor::kAll ? rows : 1;
+  lane.served = stats_.passes;
+}
+
+// What is not fed yet, as far as the pass has room. A policy that must see the prompt in one pass gets it so,
+// however long it is, and the tokens after it one by one, as they came the first time.
+int64_t Batcher::rows_for(const Lane& lane) const {
+  if (rows_left_ <= 0) return 0;
+  if (whole_prompts_) return std::max<int64_t>(1, lane.shared->prompt_tokens() - lane.fed);
+  const int64_t rows = std::min(lane.unfed(), rows_left_);
+  return lane.scores_prompt() ? std::min(rows, std::max<int64_t>(1, logit_rows_left_)) : rows;
+}
+
+LogitsFor Batcher::logits_for(const Lane& lane, int64_t rows) const {
+  if (lane.scores_prompt()) return LogitsFor::kAll;
+  return rows == lane.unfed() ? LogitsFor::kLast : LogitsFor::kNone;
+}
+
+bool Batcher::make_room(const Lane& lane, int64_t rows) {
+  while (!slots_.fits(lane, rows)) {
+    if (slots_.forget_oldest()) continue;
+    Lane* victim = victim_for(lane);
+    if (!victim) return false;
+    preempt(*victim);
+  }
+  return true;
+}
+
+// The last in order that has no rows in this pass yet: one whose reader has fallen behind, or who comes
+// after.
+Lane* Batcher::victim_for(const Lane& lane) const {
+  const auto in_pass = [&](const Lane* other) {
+    return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.lane == other; });
+  };
+  Lane* victim = nullptr;
+  for (Lane* other : in_order(true)) {
+    if (other == &lane || in_pass(other)) continue;
+    if (other->paused() || before(lane, *other)) victim = other;
+  }
+  return victim;
+}
+
+// It waits again, and what it had is computed again: the same rows give the same bits.
+void Batcher::preempt(Lane& lane) {
+  slots_.leave(lane, false, stats_.passes);
+  lane.prompt_log_probs = {};
+  ++lane.stats.preemptions;
+  ++stats_.preemptions;
+}
+
+void Batcher::run_pass() {
+  const ArenaScope scope(feeder_.context());
+  Tensor logits;
+  try {
+    logits = feeder_.run();
+  } catch (const std::exception& error) {
+    for (const Part& part : parts_) end(*part.lane, FinishReason::kError, error.what());
+    return;
+  }
+  ++stats_.passes;
+  int64_t row = 0, logit_row = 0;
+  for (Part& part : parts_) {
+    const int64_t wanted = part.logits == LogitsFor::kAll ? part.rows : part.logits == LogitsFor::kLast;
+    row += part.rows;
+    deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), trace_.depth(row - 1));
+    logit_row += wanted;
+  }
+  stats_.rows += row;
+  for (size_t unit = 0; unit < stats_.unit_rows.size(); ++unit)
+    stats_.unit_rows[unit] += trace_.rows_run()[unit];
+}
+
+// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab)
+void Batcher::deliver(Part& part, const Tensor& logits, double depth) {
+  Lane& lane = *part.lane;
+  try {
+    if (part.logits == LogitsFor::kAll) score_prompt(lane, logits);
+    lane.fed += part.rows;
+    if (lane.unfed() > 0) return;
+    if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
+    write_token(lane, logits.rows(logits.dim(0) - 1, 1), depth);
+  } catch (const UserError& error) {
+    const std::span<const int32_t> fed(lane.tokens().data(), static_cast<size_t>(lane.fed));
+    end(lane, FinishReason::kError, error.what() + where_it_broke(feeder_, lane.slot, fed));
+  }
+}
+
+// Row i of the piece that is being fed predicts the token after it.
+void Batcher::score_prompt(Lane& lane, const Tensor& logits) {
+  const std::span<const int32_t> prompt = lane.request().prompt;
+  LogProbs& scored = lane.prompt_log_probs;
+  const int64_t top = lane.request().log_probs;
+  if (scored.logprobs.empty()) {
+    scored.logprobs.push_back(0);
+    if (top > 0) scored.top.emplace_back();
+  }
+  const int64_t first = lane.fed + 1;
+  const int64_t targets = std::min(logits.dim(0), lane.shared->prompt_tokens() - first);
+  if (targets > 0) {
+    append_log_probs(feeder_.context(), logits.rows(0, targets),
+                     prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(targets)), top, scored);
+  }
+  if (scored.logprobs.size() < prompt.size()) return;
+  for (const float logprob : scored.logprobs) {
+    if (std::isnan(logprob)) fail("a log-probability of the prompt is not a number");
+  }
+  lane.shared->prompt_log_probs = std::make_shared<const LogProbs>(std::move(scored));
+}
+
+void Batcher::write_token(Lane& lane, const Tensor& logits, double depth) {
+  Context& ctx = feeder_.context();
+  const int64_t before = lane.writer->generated();
+  copy_to_host(ctx, logits, logits_);
+  const Writer::Written& written = lane.writer->write(logits_);
+  Token token{.id = written.id, .text = written.text, .depth = depth};
+  token.ends = lane.writer->generated() == before;
+  if (lane.request().log_probs >= 0) {
+    LogProbs one;
+    append_log_probs(ctx, logits, {&token.id, 1}, lane.request().log_probs, one);
+    token.logprob = one.logprobs.front();
+    if (!one.top.empty()) token.top = std::move(one.top.front());
+  }
+  if (before == 0) {
+    lane.first_token = options_.now();
+    lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
+  }
+  if (!token.ends) lane.depths += depth;
+  lane.out->push(std::move(token));
+  if (written.finish) return end(lane, *written.finish);
+  if (static_cast<int64_t>(lane.tokens().size()) > lane.request().context)
+    end(lane, FinishReason::kLength);  // the last one cannot be fed
+}
+
+void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
+  const Moment now = options_.now();
+  AnswerEnd end{.reason = reason, .text = "", .error = error, .stats = lane.stats};
+  AnswerStats& stats = end.stats;
+  stats.prompt_tokens = lane.shared->prompt_tokens();
+  stats.wait_seconds = seconds(lane.came, lane.writer ? lane.admitted : now);
+  if (lane.writer) {
+    end.text = lane.writer->flush();
+    stats.generated = lane.writer->generated();
+    const Moment wrote = lane.first_token.value_or(now);
+    stats.prefill_seconds = seconds(lane.admitted, wrote);
+    stats.decode_seconds = seconds(wrote, now);
+    if (stats.generated > 0) stats.depth = lane.depths / static_cast<double>(stats.generated);
+  }
+  stats_.prompt_tokens += stats.prompt_tokens;
+  stats_.reused_tokens += stats.reused_tokens;
+  stats_.generated_tokens += stats.generated;
+  ++stats_.finished[static_cast<size_t>(reason)];
+  if (lane.running()) slots_.leave(lane, reason != FinishReason::kError, stats_.passes);
+  lane.ended = true;
+  ++ended_;
+  lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
+  lane.out->close(std::move(end));
+}
+
+void Batcher::end_all(FinishReason reason, const std::string& error) {
+  for (const auto& lane : lanes_) {
+    if (!lane->ended) end(*lane, reason, error);
+  }
+  remove_ended();
+  refresh_stats();
+}
+
+void Batcher::remove_ended() {
+  std::erase_if(lanes_, [](const auto& lane) { return lane->ended; });
+}
+
+void Batcher::refresh_stats() {
+  stats_.running = stats_.waiting = stats_.paused = 0;
+  for (const auto& lane : lanes_) {
+    ++(lane->running() ? stats_.running : stats_.waiting);
+    stats_.paused += lane->running() && lane->paused();
+  }
+  stats_.cache_bytes = feeder_.cache().bytes_held();
+  stats_.savings = feeder_.savings();
+}
+
+std::optional<Moment> Batcher::next_deadline() const {
+  std::optional<Moment> next;
+  for (const auto& lane : lanes_) {
+    const auto& deadline = lane->request().deadline;
+    if (deadline && (!next || *deadline < *next)) next = deadline;
+  }
+  return next;
+}
+
+// Higher priority first, raised by one for every `ageing` passes without rows: nobody waits for ever. Of
+// equals, who came first.
+bool Batcher::before(const Lane& a, const Lane& b) const {
+  const auto rank = [&](const Lane& lane) {
+    return lane.request().priority + (stats_.passes - lane.served) / options_.ageing;
+  };
+  return rank(a) != rank(b) ? rank(a) > rank(b) : a.arrival < b.arrival;
+}
+
+std::vector<Lane*> Batcher::in_order(bool running) const {
+  std::vector<Lane*> lanes;
+  for (const auto& lane : lanes_) {
+    if (!lane->ended && lane->running() == running) lanes.push_back(lane.get());
+  }
+  std::sort(lanes.begin(), lanes.end(), [&](const Lane* a, const Lane* b) { return before(*a, *b); });
+  return lanes;
+}
+
+}  // namespace fathom

@@ -1,0 +1,78 @@
+// The engine without its thread: answers that share passes. engine.h is what a user of it wants.
+#pragma once
+
+#include "infer/engine_options.h"
+#include "infer/lane.h"
+#include "infer/slots.h"
+
+namespace fathom {
+
+class Batcher {
+ public:
+  // The feeder's cache is the engine's alone from now on.
+  Batcher(Feeder& feeder, EngineOptions options);
+  ~Batcher();  // ends what is still there as cancelled
+
+  // The answers of a request, checked: a UserError says what is wrong with it. Any thread may call this while
+  // another one steps.
+  std::vector<std::unique_ptr<Lane>> prepare(Request request) const;
+  void add(std::unique_ptr<Lane> lane);
+
+  // One pass over rows of many sequences: one row of each answer that is being written, beside them pieces of
+  // prompts. -> false: there is nothing to do until a reader or a
+  // deadline changes that, or a request comes.
+  bool step();
+
+  bool idle() const { return lanes_.empty(); }
+  std::optional<Moment> next_deadline() const;
+  void end_all(FinishReason reason, const std::string& error = "");
+  const EngineStats& stats() const { return stats_; }  // as of the last step
+  Doorbell& doorbell() { return *doorbell_; }          // rings when a reader changes what can be done
+
+ private:
+  struct Part {  // of a pass: the next rows of a lane
+    Lane* lane;
+    int64_t rows;
+    LogitsFor logits;
+  };
+
+  void end_unwanted();
+  void admit();
+  bool waits_for_sibling(const Lane& lane) const;
+  bool make_place(Lane& lane);
+  void plan();
+  void plan_rows(Lane& lane);
+  int64_t rows_for(const Lane& lane) const;
+  LogitsFor logits_for(const Lane& lane, int64_t rows) const;
+  bool make_room(const Lane& lane, int64_t rows);
+  Lane* victim_for(const Lane& lane) const;
+  void preempt(Lane& lane);
+
+  void run_pass();
+  void deliver(Part& part, const Tensor& logits, double depth);
+  void score_prompt(Lane& lane, const Tensor& logits);
+  void write_token(Lane& lane, const Tensor& logits, double depth);
+  void end(Lane& lane, FinishReason reason, const std::string& error = "");
+  void remove_ended();
+  void refresh_stats();
+
+  bool before(const Lane& a, const Lane& b) const;
+  std::vector<Lane*> in_order(bool running) const;
+
+  Feeder& feeder_;
+  const EngineOptions options_;
+  const bool whole_prompts_;               // the policy must see a prompt in one pass: no chunks, no sharing
+  const std::vector<int32_t> model_ends_;  // end_token_ids()
+  std::shared_ptr<Doorbell> doorbell_ = std::make_shared<Doorbell>();
+  Slots slots_;
+  UnitTrace trace_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  int64_t arrivals_ = 0;
+  std::vector<Part> parts_;  // of this pass
+  int64_t rows_left_ = 0, logit_rows_left_ = 0;
+  int64_t ended_ = 0;          // answers, in this step
+  std::vector<float> logits_;  // one row, on the host
+  EngineStats stats_;
+};
+
+}  // namespace fathom

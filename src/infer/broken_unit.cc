@@ -1,0 +1,59 @@
+#include "infer/broken_unit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/format.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+class FinitePolicy final : public ForwardingPolicy {
+ public:
+  FinitePolicy(const SkipPolicy& inner, std::string& where) : ForwardingPolicy(inner), where_(where) {}
+
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    if (input.index() == 0) check(ctx, input.h, "the embedding");
+    return ForwardingPolicy::decide(ctx, input, state);
+  }
+  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
+            PolicyState& state) const override {
+    ForwardingPolicy::join(ctx, input, decision, branch, h, state);
+    check(ctx, h, input.unit == Unit::kAttention ? "the attention" : "the FFN", input.layer);
+  }
+
+ private:
+  void check(Context& ctx, const Tensor& h, const char* unit, int64_t layer = -1) const {
+    if (!where_.empty()) return;
+    std::vector<float> values(static_cast<size_t>(h.numel()));
+    copy_to_host(ctx, h, values);
+    if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) return;
+    where_ = layer < 0 ? unit : fmt::format("{} of layer {}", unit, layer);
+  }
+
+  std::string& where_;
+};
+
+}  // namespace
+
+std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int32_t> fed) {
+  if (fed.empty()) return "";
+  Context& ctx = feeder.context();
+  const ArenaScope scope(ctx);
+  std::string where;
+  const auto held = static_cast<size_t>(feeder.truncate(sequence, static_cast<int64_t>(fed.size()) - 1));
+  const FinitePolicy looking(feeder.policy(), where);
+  Feeder again(ctx, feeder.model(), feeder.cache(), looking, feeder.state());
+  const Tensor row = again.feed(sequence, fed.subspan(held), LogitsFor::kLast);
+  if (where.empty()) {
+    std::vector<float> logits(static_cast<size_t>(row.numel()));
+    copy_to_host(ctx, row, logits);
+    if (std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; }))
+      return "";
+    where = "the output matrix";
+  }
+  return "; first not finite after " + where;
+}
+
+}  // namespace fathom

@@ -1,0 +1,85 @@
+#include "infer/engine.h"
+
+#include "base/format.h"
+
+namespace fathom {
+
+Engine::Engine(Feeder& feeder, EngineOptions options)
+    : options_(options), batcher_(feeder, std::move(options)), stats_(batcher_.stats()) {
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = stopping_ = true;
+  }
+  batcher_.doorbell().ring();
+  thread_.join();
+}
+
+std::vector<Answer> Engine::submit(Request request) {
+  std::vector<std::unique_ptr<Lane>> lanes = batcher_.prepare(std::move(request));
+  std::vector<Answer> answers;
+  for (const auto& lane : lanes) answers.emplace_back(lane->out);
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) throw EngineBusy("the engine is shutting down");
+    const auto waiting = stats_.waiting + static_cast<int64_t>(inbox_.size() + lanes.size());
+    if (waiting > options_.waiting)
+      throw EngineBusy(
+          fmt::format("{} answers are waiting, as many as may: try again later", options_.waiting));
+    for (auto& lane : lanes) inbox_.push_back(std::move(lane));
+  }
+  batcher_.doorbell().ring();
+  return answers;
+}
+
+void Engine::drain() {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  idle_.wait(lock, [&] { return inbox_.empty() && !working_; });
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.waiting += static_cast<int64_t>(inbox_.size());
+  return stats;
+}
+
+// -> false: it is time to go.
+bool Engine::take_requests() {
+  const std::lock_guard lock(mutex_);
+  for (auto& lane : inbox_) batcher_.add(std::move(lane));
+  stats_.waiting += static_cast<int64_t>(inbox_.size());
+  inbox_.clear();
+  working_ = !batcher_.idle();
+  return !stopping_;
+}
+
+void Engine::publish() {
+  {
+    const std::lock_guard lock(mutex_);
+    stats_ = batcher_.stats();
+    working_ = !batcher_.idle();
+  }
+  idle_.notify_all();
+}
+
+void Engine::run() {
+  while (take_requests()) {
+    bool worked = false;
+    try {
+      worked = batcher_.step();
+    } catch (const std::exception& error) {  // out of memory: nobody's request in particular
+      batcher_.end_all(FinishReason::kError, error.what());
+    }
+    publish();
+    if (!worked) batcher_.doorbell().wait(batcher_.next_deadline());
+  }
+  batcher_.end_all(FinishReason::kCancelled);
+  publish();
+}
+
+}  // namespace fathom

@@ -1,0 +1,155 @@
+// A small random model under a method, with a cache of many sequences for an engine and another one for the
+// same requests alone.
+#pragma once
+
+#include "infer/batcher.h"
+#include "infer/generate.h"
+#include "infer/score.h"
+#include "skip/tiny_model_test.h"
+
+namespace fathom {
+
+// What came out of an answer.
+struct Heard {
+  std::vector<int32_t> ids;  // without the token that ended it
+  std::vector<float> logprobs;
+  std::vector<std::vector<TokenLogProb>> top;
+  std::vector<double> depth;
+  std::string text;
+  AnswerEnd end;
+  std::shared_ptr<const LogProbs> prompt;
+};
+
+inline Heard hear(Answer& answer) {
+  Heard heard;
+  while (std::optional<Token> token = answer.next()) {
+    heard.text += token->text;
+    if (token->ends) continue;
+    heard.ids.push_back(token->id);
+    heard.logprobs.push_back(token->logprob);
+    heard.top.push_back(token->top);
+    heard.depth.push_back(token->depth);
+  }
+  heard.end = answer.end();
+  heard.text += heard.end.text;
+  heard.prompt = answer.prompt_log_probs();
+  return heard;
+}
+
+// What the tests count and hold up.
+class CountingPolicy final : public ForwardingPolicy {
+ public:
+  using ForwardingPolicy::ForwardingPolicy;
+  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
+    ++passes;
+    rows.push_back(batch.rows());
+    ForwardingPolicy::begin(ctx, model, batch, state);
+  }
+  mutable int64_t passes = 0;
+  mutable std::vector<int64_t> rows;
+};
+
+// A cache, a state and a feeder on the rig's model.
+struct Feeding {
+  KvCache cache;
+  std::unique_ptr<SkipState> state;
+  CountingPolicy policy;
+  Feeder feeder;
+  Feeding(Rig& rig, KvCacheOptions options)
+      : cache(rig.ctx, rig.model.config, with_bias(options, rig)),
+        state(rig.make_state(options.sequences)),
+        policy(*rig.policy),
+        feeder(rig.ctx, rig.model, cache, policy, *state) {}
+
+ private:
+  static KvCacheOptions with_bias(KvCacheOptions options, const Rig& rig) {
+    options.key_bias = rig.policy->has_key_bias();
+    return options;
+  }
+};
+
+inline KvCacheOptions cache_of(int64_t sequences, int64_t context = 128) {
+  return {.sequences = sequences, .context = context, .k_type = DType::kF32, .v_type = DType::kF32};
+}
+
+struct EngineRig {
+  Rig rig;
+  Feeding many, alone;
+  Calibration table;  // 1, 0.8 and 0.6 are shares of rows that run each unit, not exact budgets
+
+  explicit EngineRig(const std::string& json = R"({"name": "dense"})", int64_t sequences = 8)
+      : EngineRig(json, cache_of(sequences)) {}
+  EngineRig(const std::string& json, const KvCacheOptions& cache)
+      : rig(json), many(rig, cache), alone(rig, cache_of(1, cache.context)) {
+    for (const float budget : {1.0f, 0.8f, 0.6f}) {
+      rig.calibrate(budget);
+      if (budget == 1) rig.thresholds.assign(rig.thresholds.size(), -INFINITY);
+      table.points.push_back({.budget = budget, .achieved = budget, .thresholds = rig.thresholds});
+    }
+    rig.thresholds.clear();
+  }
+
+  // The same answer, with nothing else around.
+  std::vector<int32_t> ids_alone(const Request& request, int64_t index = 0) {
+    GenerateOptions options;
+    static_cast<AnswerOptions&>(options) = request;
+    options.sampler.seed = answer_seed(request.sampler.seed, index);
+    if (!request.ignore_eos) {
+      for (const int32_t id : end_token_ids(rig.model)) options.end_ids.push_back(id);
+    }
+    if (rig.policy->needs_whole_prompt()) options.chunk = 1 << 20;
+    set_budget(request);
+    return Generator(alone.feeder).run(request.prompt, options).ids;
+  }
+  // Log-probabilities of the prompt and the answer, token by token as decode gave them where that matters.
+  ScoreResult score_alone(const Request& request, const std::vector<int32_t>& ids, int64_t top = 0) {
+    std::vector<int32_t> text = request.prompt;
+    text.insert(text.end(), ids.begin(), ids.end());
+    ScoreOptions options;
+    options.top = top;
+    set_budget(request);
+    return score(alone.feeder, text, options);
+  }
+
+ private:
+  void set_budget(const Request& request) {
+    alone.state->clear_thresholds(rig.ctx, 0);
+    if (request.budget) alone.state->set_thresholds(rig.ctx, 0, table.thresholds(*request.budget));
+  }
+};
+
+inline std::vector<int32_t> random_prompt(Rng& rng, int64_t length) {
+  std::vector<int32_t> prompt(static_cast<size_t>(length));
+  for (int32_t& id : prompt) id = static_cast<int32_t>(rng.below(48));
+  return prompt;
+}
+
+// Of every kind: greedy and sampled, short and long, with and without each option, at several budgets.
+inline Request random_request(Rng& rng) {
+  Request request;
+  request.prompt = random_prompt(rng, 1 + rng.below(rng.below(4) == 0 ? 90 : 12));
+  request.max_tokens = 1 + rng.below(14);
+  request.sampler.temperature = rng.below(3) == 0 ? 0.0f : 1.2f;
+  request.sampler.seed = rng.next_u32();
+  request.sampler.repeat_penalty = rng.below(3) == 0 ? 1.3f : 1.0f;
+  if (rng.below(3) == 0) request.sampler.logit_bias = {{static_cast<int32_t>(rng.below(48)), 3.0f}};
+  if (rng.below(3) == 0) request.end_ids = {static_cast<int32_t>(rng.below(48))};
+  if (rng.below(3) == 0) request.min_tokens = rng.below(static_cast<uint32_t>(request.max_tokens));
+  request.priority = rng.below(3);
+  request.log_probs = rng.below(2) == 0 ? 3 : 0;
+  request.score_prompt = rng.below(4) == 0;
+  if (rng.below(3) > 0) request.budget = rng.below(2) == 0 ? 0.6f : rng.below(2) == 0 ? 0.7f : 1.0f;
+  return request;
+}
+
+// Without a thread: the queues must have room for whole answers.
+inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {
+  std::vector<Answer> answers;
+  for (auto& lane : batcher.prepare(request)) {
+    answers.emplace_back(lane->out);
+    batcher.add(std::move(lane));
+  }
+  return answers;
+}
+
+}  // namespace fathom

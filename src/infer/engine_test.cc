@@ -1,0 +1,202 @@
+#include "infer/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "infer/engine_rig_test.h"
+#include "infer/story_model_test.h"
+
+namespace fathom {
+namespace {
+
+EngineOptions busy_options(const EngineRig& rig) {
+  EngineOptions options;
+  options.rows = 32;
+  options.tokens_ahead = 3;
+  options.ageing = 8;
+  options.calibration = &rig.table;
+  return options;
+}
+
+Request endless(std::vector<int32_t> prompt) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampler.temperature = 0;
+  return request;
+}
+
+TEST(Engine, AnswersAsTheGeneratorDoes) {
+  StoryModel story(128, 4), alone(128);
+  Engine engine(story.feeder);
+  Request request;
+  request.prompt = story.encode("Once upon a time");
+  request.max_tokens = 40;
+  request.answers = 2;
+  request.sampler.seed = 4;
+  std::vector<Answer> answers = engine.submit(request);
+  for (int64_t i = 0; i < 2; ++i) {
+    GenerateOptions options;
+    static_cast<AnswerOptions&>(options) = request;
+    options.sampler.seed = answer_seed(4, i);
+    options.end_ids = end_token_ids(story.model);
+    const GenerateResult expected = Generator(alone.feeder).run(request.prompt, options);
+    const Heard heard = hear(answers[static_cast<size_t>(i)]);
+    EXPECT_EQ(heard.text, expected.text);
+    EXPECT_EQ(heard.end.reason, expected.finish);
+  }
+  engine.drain();
+  EXPECT_EQ(engine.stats().running + engine.stats().waiting, 0);
+  EXPECT_THROW(engine.submit(request), EngineBusy);
+}
+
+TEST(Engine, ItsEndWaitsForNoReader) {
+  EngineRig rig;
+  std::vector<Answer> answers;
+  {
+    Engine engine(rig.many.feeder, busy_options(rig));
+    for (int i = 0; i < 20; ++i) {  // some run until their queues are full, others never had a place
+      for (Answer& answer : engine.submit(endless({1, 2, 3}))) answers.push_back(std::move(answer));
+    }
+    EXPECT_TRUE(answers[0].next());
+  }
+  for (Answer& answer : answers) EXPECT_EQ(hear(answer).end.reason, FinishReason::kCancelled);
+  EXPECT_EQ(rig.many.cache.bytes_held(), 0);
+}
+
+TEST(Engine, DrainsWhatItHas) {
+  EngineRig rig;
+  Engine engine(rig.many.feeder, busy_options(rig));
+  Request request = endless({1, 2, 3});
+  request.max_tokens = 12;
+  std::vector<Heard> heard(10);
+  std::vector<std::thread> readers;
+  for (Heard& each : heard) {
+    readers.emplace_back([&each, answers = engine.submit(request)]() mutable { each = hear(answers[0]); });
+  }
+  engine.drain();
+  for (std::thread& reader : readers) reader.join();
+  for (const Heard& each : heard) EXPECT_EQ(each.ids.size(), 12u);
+}
+
+TEST(Engine, AFullHouseIsSaidSo) {
+  EngineRig rig(R"({"name": "dense"})", 1);
+  EngineOptions options = busy_options(rig);
+  options.waiting = 3;
+  Engine engine(rig.many.feeder, options);
+  std::vector<Answer> running = engine.submit(endless({1, 2, 3}));
+  EXPECT_TRUE(running[0].next());  // it has the place
+  std::vector<Answer> waiting;
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 40; ++i) {
+          for (Answer& answer : engine.submit(endless({4}))) waiting.push_back(std::move(answer));
+        }
+      },
+      EngineBusy);
+  Request many = endless({4});
+  many.answers = 4;
+  EXPECT_THROW(engine.submit(many), EngineBusy);
+}
+
+TEST(Engine, ADeadlineWakesIt) {
+  EngineRig rig;
+  Engine engine(rig.many.feeder, busy_options(rig));
+  Request request = endless({1, 2, 3});
+  request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  std::vector<Answer> answers = engine.submit(request);
+  while (!answers[0].ready_within(std::chrono::milliseconds(0))) {
+  }
+  // Three tokens fill the queue, and nobody reads: only the deadline can end it.
+  while (engine.stats().finished[static_cast<size_t>(FinishReason::kDeadline)] == 0)
+    std::this_thread::yield();
+  const Heard heard = hear(answers[0]);
+  EXPECT_EQ(heard.end.reason, FinishReason::kDeadline);
+  EXPECT_LE(heard.ids.size(), 3u);
+}
+
+struct Outcome {
+  Request request;
+  Heard heard;
+};
+
+// Requests of every kind from several threads into one engine, a part of them cancelled by a reader that says
+// so, goes away, or has read enough. -> those that were read to their end.
+std::vector<Outcome> storm(Engine& engine, int threads, int each, uint64_t seed) {
+  std::vector<std::vector<Outcome>> outcomes(static_cast<size_t>(threads));
+  std::vector<std::thread> users;
+  for (int user = 0; user < threads; ++user) {
+    users.emplace_back([&engine, &mine = outcomes[static_cast<size_t>(user)], each, seed, user] {
+      Rng rng(seed, {static_cast<uint32_t>(user), 0, 0});
+      std::vector<std::pair<Request, std::vector<Answer>>> open;
+      for (int i = 0; i < each || !open.empty(); ++i) {
+        if (i < each) {
+          Request request = random_request(rng);
+          request.answers = rng.below(6) == 0 ? 3 : 1;
+          std::vector<Answer> answers = engine.submit(request);
+          open.emplace_back(std::move(request), std::move(answers));
+        }
+        if (i < each && open.size() < 4) continue;
+        auto [request, answers] = std::move(open.front());
+        open.erase(open.begin());
+        const uint32_t fate = rng.below(8);
+        if (fate == 0) continue;  // gone without a word
+        if (fate == 1) answers[0].next();
+        if (fate <= 2) answers[0].cancel();
+        if (fate == 1) continue;
+        Heard heard = hear(answers[0]);
+        if (fate > 2) mine.push_back({std::move(request), std::move(heard)});
+      }
+    });
+  }
+  for (std::thread& user : users) user.join();
+  std::vector<Outcome> all;
+  for (auto& mine : outcomes) std::move(mine.begin(), mine.end(), std::back_inserter(all));
+  return all;
+}
+
+void expect_as_alone(EngineRig& rig, const std::vector<Outcome>& outcomes, size_t every) {
+  for (size_t i = 0; i < outcomes.size(); i += every)
+    ASSERT_EQ(outcomes[i].heard.ids, rig.ids_alone(outcomes[i].request)) << "answer " << i;
+}
+
+TEST(Engine, ManyThreadsAtOnce) {
+  KvCacheOptions cache = cache_of(6);
+  cache.pages = 7 * 4;
+  EngineRig rig(R"({"name": "gate_skip", "skipped_kv": "hide"})", cache);
+  std::vector<Outcome> outcomes;
+  EngineStats stats;
+  {
+    Engine engine(rig.many.feeder, busy_options(rig));
+    outcomes = storm(engine, 4, 15, 1);
+    engine.drain();
+    stats = engine.stats();
+  }
+  EXPECT_GT(outcomes.size(), 20u);
+  expect_as_alone(rig, outcomes, 1);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  EXPECT_EQ(stats.passes, rig.many.policy.passes);
+  EXPECT_EQ(rig.many.cache.bytes_held(), 0);
+}
+
+// Nothing is left behind: not a page, not a place, not an answer.
+TEST(Engine, ASoakOfTwoThousandRequests) {
+  KvCacheOptions cache = cache_of(8);
+  cache.pages = 9 * 4;
+  EngineRig rig(R"({"name": "mind_skip", "pool": "prefix:5"})", cache);
+  std::vector<Outcome> outcomes;
+  {
+    EngineOptions options = busy_options(rig);
+    Engine engine(rig.many.feeder, options);
+    outcomes = storm(engine, 4, 500, 2);
+    engine.drain();
+    const EngineStats stats = engine.stats();
+    EXPECT_EQ(stats.running + stats.waiting, 0);
+    EXPECT_EQ(stats.finished[static_cast<size_t>(FinishReason::kError)], 0);
+    EXPECT_GE(stats.finished[0] + stats.finished[1] + stats.finished[2], 2000);
+  }
+  EXPECT_EQ(rig.many.cache.bytes_held(), 0);
+  EXPECT_GT(outcomes.size(), 1000u);
+  expect_as_alone(rig, outcomes, 20);
+}
+
+}  // namespace
+}  // namespace fathom

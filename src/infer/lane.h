@@ -1,0 +1,44 @@
+// One answer inside the engine: waiting for a place in the cache, or running in one.
+#pragma once
+
+#include "infer/token_queue.h"
+
+namespace fathom {
+
+// What all answers of a request have in common.
+struct SharedRequest {
+  Request request;                                   // checked; end_ids complete, context the real one
+  std::vector<float> thresholds;                     // of its budget; empty: the method's own rule
+  std::shared_ptr<const LogProbs> prompt_log_probs;  // once known
+
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+};
+
+struct Lane {
+  std::shared_ptr<SharedRequest> shared;
+  int64_t index = 0;  // of the request's answers
+  std::shared_ptr<TokenQueue> out;
+  int64_t arrival = 0;           // the order in which lanes came
+  std::optional<Writer> writer;  // from the first admission on
+  int32_t slot = -1;             // of the cache; -1: waiting
+  int64_t fed = 0;               // rows in the cache
+  int64_t served = 0;            // the pass that it last had rows in, or that it came before
+  LogProbs prompt_log_probs;     // as far as they are scored
+  AnswerStats stats;
+  double depths = 0;  // sum over the tokens
+  Moment came, admitted;
+  std::optional<Moment> first_token;
+  bool ended = false;  // leaves with this step
+
+  const Request& request() const { return shared->request; }
+  // The prompt and the answer so far: what the cache holds, and what is still to be fed.
+  const std::vector<int32_t>& tokens() const { return writer ? writer->history() : request().prompt; }
+  int64_t unfed() const { return static_cast<int64_t>(tokens().size()) - fed; }
+  bool decodes() const { return unfed() == 1; }  // the next row gives a token and nothing else is to be fed
+  bool running() const { return slot >= 0; }
+  bool paused() const { return out->full(); }
+  // Is this the answer that computes the prompt's log-probabilities for all of them?
+  bool scores_prompt() const { return request().score_prompt && !shared->prompt_log_probs; }
+};
+
+}  // namespace fathom

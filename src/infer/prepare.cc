@@ -1,0 +1,75 @@
+// Batcher::prepare: what a request must be, before anything of it is computed.
+#include "base/format.h"
+#include "infer/batcher.h"
+
+namespace fathom {
+
+uint64_t answer_seed(uint64_t seed, int64_t index) {
+  if (index == 0) return seed;
+  constexpr uint32_t kAnswers = 0xa45e75;
+  Rng rng(seed, {kAnswers, static_cast<uint32_t>(index), 0});
+  const uint64_t high = rng.next_u32();
+  return high << 32 | rng.next_u32();
+}
+
+namespace {
+
+void check_prompt(const Request& request, int64_t vocab) {
+  const auto size = static_cast<int64_t>(request.prompt.size());
+  if (size == 0) fail("the prompt has no tokens: give it at least one");
+  if (size > request.context)
+    fail("the prompt has {} tokens, the context {}: shorten the prompt", size, request.context);
+  for (const int32_t token : request.prompt) {
+    if (token < 0 || token >= vocab) fail("token {} is not in the model's vocabulary of {}", token, vocab);
+  }
+}
+
+void check_numbers(const Request& request, int64_t most_answers, int64_t vocab) {
+  const auto between = [](const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) fail("{} must be from {} to {}, got {}", name, least, most, value);
+  };
+  between("the number of answers", request.answers, 1, most_answers);
+  between("the number of log-probabilities", request.log_probs, -1, vocab);
+  between("the priority", request.priority, -1'000'000, 1'000'000);
+  for (const int32_t id : request.end_ids) between("a stop token", id, 0, vocab - 1);
+}
+
+std::vector<float> thresholds_of(const Request& request, const EngineOptions& options) {
+  const std::optional<float> budget = request.budget ? request.budget : options.budget;
+  if (!budget) return {};
+  if (!(*budget > 0 && *budget <= 1)) fail("a budget must be above 0 and at most 1, got {}", *budget);
+  if (!options.calibration) fail("a budget of {:g} needs a model with a calibration table", *budget);
+  return options.calibration->thresholds(*budget);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Lane>> Batcher::prepare(Request request) const {
+  const Model& model = feeder_.model();
+  // No longer than one sequence that skips nothing could have the whole pool to itself.
+  const KvCache& cache = feeder_.cache();
+  const int64_t room = std::min(cache.context(), cache.pages() / model.config.layers * KvCache::kPage);
+  if (request.context < 0) fail("the context must be 0 (the cache's) or more, got {}", request.context);
+  request.context = request.context == 0 ? room : std::min(request.context, room);
+  check_prompt(request, model.config.vocab);
+  check_numbers(request, options_.most_answers, model.config.vocab);
+  if (!request.ignore_eos)
+    request.end_ids.insert(request.end_ids.end(), model_ends_.begin(), model_ends_.end());
+  Writer(model, request, request.prompt);  // says what is wrong with the rest
+
+  auto shared = std::make_shared<SharedRequest>();
+  shared->thresholds = thresholds_of(request, options_);
+  shared->request = std::move(request);
+  std::vector<std::unique_ptr<Lane>> lanes;
+  for (int64_t index = 0; index < shared->request.answers; ++index) {
+    auto lane = std::make_unique<Lane>();
+    lane->shared = shared;
+    lane->index = index;
+    lane->out = std::make_shared<TokenQueue>(static_cast<size_t>(options_.tokens_ahead), doorbell_);
+    lane->came = options_.now();
+    lanes.push_back(std::move(lane));
+  }
+  return lanes;
+}
+
+}  // namespace fathom

@@ -1,0 +1,54 @@
+// Between the engine's thread and one reader.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "infer/request.h"
+
+namespace fathom {
+
+// Wakes the engine's thread when it waits for its users.
+class Doorbell {
+ public:
+  void ring();
+  void wait(std::optional<Moment> until);  // for a ring since the last wait, or for the time
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable rung_;
+  bool ringing_ = false;
+};
+
+class TokenQueue {
+ public:
+  TokenQueue(size_t capacity, std::shared_ptr<Doorbell> engine)
+      : capacity_(capacity), engine_(std::move(engine)) {}
+
+  // The engine's side. It pushes only when there is room, so that it never waits.
+  bool full() const;
+  bool cancelled() const;
+  void push(Token token);
+  void set_prompt_log_probs(std::shared_ptr<const LogProbs> log_probs);
+  void close(AnswerEnd end);
+
+  // The reader's.
+  std::optional<Token> pop();
+  bool ready_within(std::chrono::milliseconds time) const;
+  const AnswerEnd& end() const;
+  std::shared_ptr<const LogProbs> prompt_log_probs() const;
+  void cancel();
+
+ private:
+  const size_t capacity_;
+  const std::shared_ptr<Doorbell> engine_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::deque<Token> tokens_;
+  std::shared_ptr<const LogProbs> prompt_log_probs_;
+  std::optional<AnswerEnd> end_;
+  bool cancelled_ = false;
+};
+
+}  // namespace fathom
