@@ -1,19 +1,11 @@
 #include "infer/batcher.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "base/format.h"
-#include "infer/broken_unit.h"
 #include "tensor/arena.h"
 
 namespace fathom {
-namespace {
-
-double seconds(Moment from, Moment to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-}  // namespace
 
 Batcher::Batcher(Feeder& feeder, EngineOptions options)
     : feeder_(feeder),
@@ -75,7 +67,7 @@ void Batcher::admit() {
       end(*lane, FinishReason::kLength);
       continue;
     }
-    if (waits_for_sibling(*lane)) continue;
+    if (lane->paused() || waits_for_sibling(*lane)) continue;
     if (!make_place(*lane)) break;
     if (lane->writer) continue;  // it has been here before
     const Request& request = lane->request();
@@ -96,16 +88,17 @@ bool Batcher::waits_for_sibling(const Lane& lane) const {
   });
 }
 
-// A place in the cache; where all are taken, that of an answer whose reader has fallen behind.
+// A place in the cache; where there is none, those of answers whose readers have fallen behind.
 bool Batcher::make_place(Lane& lane) {
-  if (slots_.place(lane, stats_.passes)) return true;
-  Lane* behind = nullptr;
-  for (Lane* other : in_order(true)) {
-    if (other->paused()) behind = other;
+  while (!slots_.place(lane, stats_.passes)) {
+    Lane* behind = nullptr;
+    for (Lane* other : in_order(true)) {
+      if (other->paused()) behind = other;
+    }
+    if (!behind) return false;
+    preempt(*behind);
   }
-  if (!behind) return false;
-  preempt(*behind);
-  return slots_.place(lane, stats_.passes);
+  return true;
 }
 
 void Batcher::plan() {
@@ -175,7 +168,6 @@ Lane* Batcher::victim_for(const Lane& lane) const {
 // It waits again, and what it had is computed again: the same rows give the same bits.
 void Batcher::preempt(Lane& lane) {
   slots_.leave(lane, false, stats_.passes);
-  lane.prompt_log_probs = {};
   ++lane.stats.preemptions;
   ++stats_.preemptions;
 }
@@ -191,7 +183,7 @@ void Batcher::run_pass() {
   }
   ++stats_.passes;
   int64_t row = 0, logit_row = 0;
-  for (Part& part : parts_) {
+  for (const Part& part : parts_) {
     const int64_t wanted = part.logits == LogitsFor::kAll ? part.rows : part.logits == LogitsFor::kLast;
     row += part.rows;
     deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), trace_.depth(row - 1));
@@ -200,92 +192,6 @@ void Batcher::run_pass() {
   stats_.rows += row;
   for (size_t unit = 0; unit < stats_.unit_rows.size(); ++unit)
     stats_.unit_rows[unit] += trace_.rows_run()[unit];
-}
-
-// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab)
-void Batcher::deliver(Part& part, const Tensor& logits, double depth) {
-  Lane& lane = *part.lane;
-  try {
-    if (part.logits == LogitsFor::kAll) score_prompt(lane, logits);
-    lane.fed += part.rows;
-    if (lane.unfed() > 0) return;
-    if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
-    write_token(lane, logits.rows(logits.dim(0) - 1, 1), depth);
-  } catch (const UserError& error) {
-    const std::span<const int32_t> fed(lane.tokens().data(), static_cast<size_t>(lane.fed));
-    end(lane, FinishReason::kError, error.what() + where_it_broke(feeder_, lane.slot, fed));
-  }
-}
-
-// Row i of the piece that is being fed predicts the token after it.
-void Batcher::score_prompt(Lane& lane, const Tensor& logits) {
-  const std::span<const int32_t> prompt = lane.request().prompt;
-  LogProbs& scored = lane.prompt_log_probs;
-  const int64_t top = lane.request().log_probs;
-  if (scored.logprobs.empty()) {
-    scored.logprobs.push_back(0);
-    if (top > 0) scored.top.emplace_back();
-  }
-  const int64_t first = lane.fed + 1;
-  const int64_t targets = std::min(logits.dim(0), lane.shared->prompt_tokens() - first);
-  if (targets > 0) {
-    append_log_probs(feeder_.context(), logits.rows(0, targets),
-                     prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(targets)), top, scored);
-  }
-  if (scored.logprobs.size() < prompt.size()) return;
-  for (const float logprob : scored.logprobs) {
-    if (std::isnan(logprob)) fail("a log-probability of the prompt is not a number");
-  }
-  lane.shared->prompt_log_probs = std::make_shared<const LogProbs>(std::move(scored));
-}
-
-void Batcher::write_token(Lane& lane, const Tensor& logits, double depth) {
-  Context& ctx = feeder_.context();
-  const int64_t before = lane.writer->generated();
-  copy_to_host(ctx, logits, logits_);
-  const Writer::Written& written = lane.writer->write(logits_);
-  Token token{.id = written.id, .text = written.text, .depth = depth};
-  token.ends = lane.writer->generated() == before;
-  if (lane.request().log_probs >= 0) {
-    LogProbs one;
-    append_log_probs(ctx, logits, {&token.id, 1}, lane.request().log_probs, one);
-    token.logprob = one.logprobs.front();
-    if (!one.top.empty()) token.top = std::move(one.top.front());
-  }
-  if (before == 0) {
-    lane.first_token = options_.now();
-    lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
-  }
-  if (!token.ends) lane.depths += depth;
-  lane.out->push(std::move(token));
-  if (written.finish) return end(lane, *written.finish);
-  if (static_cast<int64_t>(lane.tokens().size()) > lane.request().context)
-    end(lane, FinishReason::kLength);  // the last one cannot be fed
-}
-
-void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
-  const Moment now = options_.now();
-  AnswerEnd end{.reason = reason, .text = "", .error = error, .stats = lane.stats};
-  AnswerStats& stats = end.stats;
-  stats.prompt_tokens = lane.shared->prompt_tokens();
-  stats.wait_seconds = seconds(lane.came, lane.writer ? lane.admitted : now);
-  if (lane.writer) {
-    end.text = lane.writer->flush();
-    stats.generated = lane.writer->generated();
-    const Moment wrote = lane.first_token.value_or(now);
-    stats.prefill_seconds = seconds(lane.admitted, wrote);
-    stats.decode_seconds = seconds(wrote, now);
-    if (stats.generated > 0) stats.depth = lane.depths / static_cast<double>(stats.generated);
-  }
-  stats_.prompt_tokens += stats.prompt_tokens;
-  stats_.reused_tokens += stats.reused_tokens;
-  stats_.generated_tokens += stats.generated;
-  ++stats_.finished[static_cast<size_t>(reason)];
-  if (lane.running()) slots_.leave(lane, reason != FinishReason::kError, stats_.passes);
-  lane.ended = true;
-  ++ended_;
-  lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
-  lane.out->close(std::move(end));
 }
 
 void Batcher::end_all(FinishReason reason, const std::string& error) {

@@ -49,8 +49,9 @@ class Batcher {
   void preempt(Lane& lane);
 
   void run_pass();
-  void deliver(Part& part, const Tensor& logits, double depth);
-  void score_prompt(Lane& lane, const Tensor& logits);
+  void deliver(const Part& part, const Tensor& logits, double depth);
+  void score_prompt(Lane& lane, int64_t first, const Tensor& logits);
+  const Writer::Written& write(Lane& lane);
   void write_token(Lane& lane, const Tensor& logits, double depth);
   void end(Lane& lane, FinishReason reason, const std::string& error = "");
   void remove_ended();

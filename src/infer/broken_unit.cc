@@ -35,10 +35,8 @@ class FinitePolicy final : public ForwardingPolicy {
   std::string& where_;
 };
 
-}  // namespace
-
+// -> "; first not finite after …", or "" when all of it is finite.
 std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int32_t> fed) {
-  if (fed.empty()) return "";
   Context& ctx = feeder.context();
   const ArenaScope scope(ctx);
   std::string where;
@@ -49,11 +47,18 @@ std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int
   if (where.empty()) {
     std::vector<float> logits(static_cast<size_t>(row.numel()));
     copy_to_host(ctx, row, logits);
-    if (std::none_of(logits.begin(), logits.end(), [](float x) { return std::isnan(x) || x == INFINITY; }))
-      return "";
+    const auto broken = [](float x) { return std::isnan(x) || x == INFINITY; };
+    if (std::none_of(logits.begin(), logits.end(), broken)) return "";
     where = "the output matrix";
   }
   return "; first not finite after " + where;
+}
+
+}  // namespace
+
+void fail_where_it_broke(const std::string& what, Feeder& feeder, int32_t sequence,
+                         std::span<const int32_t> fed) {
+  throw UserError(what + where_it_broke(feeder, sequence, fed));
 }
 
 }  // namespace fathom

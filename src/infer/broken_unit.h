@@ -7,9 +7,10 @@
 
 namespace fathom {
 
-// For an error about the last row that a sequence was fed: feeds that row once more, looking at the residual
-// stream after every unit. -> "; first not finite after the attention of layer 3", or "" when all of it is.
-// The sequence is of no use afterwards.
-std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int32_t> fed);
+// Throws a UserError: `what`, and where the last row that a sequence was fed (`fed`: all its tokens) first
+// was not finite. That row is fed once more for it, looking at the residual stream after every unit; the
+// sequence is of no use afterwards.
+[[noreturn]] void fail_where_it_broke(const std::string& what, Feeder& feeder, int32_t sequence,
+                                      std::span<const int32_t> fed);
 
 }  // namespace fathom

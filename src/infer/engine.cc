@@ -5,7 +5,9 @@
 namespace fathom {
 
 Engine::Engine(Feeder& feeder, EngineOptions options)
-    : options_(options), batcher_(feeder, std::move(options)), stats_(batcher_.stats()) {
+    : most_(feeder.cache().sequences() + options.waiting),
+      batcher_(feeder, std::move(options)),
+      stats_(batcher_.stats()) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -25,10 +27,9 @@ std::vector<Answer> Engine::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_) throw EngineBusy("the engine is shutting down");
-    const auto waiting = stats_.waiting + static_cast<int64_t>(inbox_.size() + lanes.size());
-    if (waiting > options_.waiting)
-      throw EngineBusy(
-          fmt::format("{} answers are waiting, as many as may: try again later", options_.waiting));
+    const int64_t here = stats_.running + stats_.waiting + static_cast<int64_t>(inbox_.size());
+    if (here + static_cast<int64_t>(lanes.size()) > most_)
+      throw EngineBusy(fmt::format("there are {} answers, and room for {}: try again later", here, most_));
     for (auto& lane : lanes) inbox_.push_back(std::move(lane));
   }
   batcher_.doorbell().ring();

@@ -50,8 +50,8 @@ class Engine {
   bool take_requests();
   void publish();
 
-  const EngineOptions options_;
-  Batcher batcher_;  // the thread's, but for prepare()
+  const int64_t most_;  // answers at a time
+  Batcher batcher_;     // the thread's, but for prepare()
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::vector<std::unique_ptr<Lane>> inbox_;

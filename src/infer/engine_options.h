@@ -15,7 +15,7 @@ namespace fathom {
 
 struct EngineOptions {
   int64_t rows = 512;          // of a pass at most; more than the cache's sequences
-  int64_t waiting = 1024;      // answers that may wait for a place; more are refused with EngineBusy
+  int64_t waiting = 1024;      // answers beside those that have a place; more are refused with EngineBusy
   int64_t most_answers = 128;  // of one request
   int64_t tokens_ahead = 64;   // that a reader may be behind before its answer pauses
   int64_t ageing = 32;         // passes without rows after which an answer's priority rises by one

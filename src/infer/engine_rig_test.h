@@ -2,6 +2,8 @@
 // same requests alone.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include "infer/batcher.h"
 #include "infer/generate.h"
 #include "infer/score.h"
@@ -142,7 +144,6 @@ inline Request random_request(Rng& rng) {
   return request;
 }
 
-// Without a thread: the queues must have room for whole answers.
 inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {
   std::vector<Answer> answers;
   for (auto& lane : batcher.prepare(request)) {
@@ -150,6 +151,35 @@ inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {
     batcher.add(std::move(lane));
   }
   return answers;
+}
+
+// Queues that take whole answers: nobody reads while a Batcher steps.
+inline EngineOptions roomy(int64_t rows = 64) {
+  EngineOptions options;
+  options.rows = rows;
+  options.tokens_ahead = 1000;
+  return options;
+}
+
+// Greedy.
+inline Request request_of(std::vector<int32_t> prompt, int64_t tokens) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.max_tokens = tokens;
+  request.sampler.temperature = 0;
+  request.log_probs = 0;
+  return request;
+}
+
+inline void run_out(Batcher& batcher) {
+  while (batcher.step()) {
+  }
+  ASSERT_TRUE(batcher.idle());
+}
+
+// Has a token come that is not read yet, or the end?
+inline bool ready(const Answer& answer) {
+  return answer.ready_within(std::chrono::milliseconds(0));
 }
 
 }  // namespace fathom

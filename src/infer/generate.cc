@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/format.h"
+#include "infer/broken_unit.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -130,12 +131,20 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   return std::move(result);
 }
 
+const Writer::Written& Generator::write(Run& run) {
+  try {
+    return run.writer.write(run.logits);
+  } catch (const UserError& error) {
+    fail_where_it_broke(error.what(), feeder_, sequence_, fed_);
+  }
+}
+
 FinishReason Generator::decode(Run& run) {
   const GenerateOptions& options = run.options;
   const auto context = static_cast<size_t>(feeder_.cache().context());
   while (!cancelled(options)) {
     const int64_t before = run.writer.generated();
-    const Writer::Written& written = run.writer.write(run.logits);
+    const Writer::Written& written = write(run);
     if (run.writer.generated() > before) run.result.depth.push_back(depth_);
     run.show(written.text);
     if (written.finish) return *written.finish;

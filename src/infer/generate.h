@@ -53,6 +53,7 @@ class Generator {
   bool feed_prompt(std::span<const int32_t> tokens, const GenerateOptions& options,
                    std::vector<float>& logits);
   FinishReason decode(Run& run);
+  const Writer::Written& write(Run& run);
   Tensor feed(std::span<const int32_t> tokens, LogitsFor logits);
   void feed_one(int32_t token, std::vector<float>& logits);
   bool shift_context(const GenerateOptions& options, std::vector<float>& logits);

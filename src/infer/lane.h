@@ -23,7 +23,7 @@ struct Lane {
   int32_t slot = -1;             // of the cache; -1: waiting
   int64_t fed = 0;               // rows in the cache
   int64_t served = 0;            // the pass that it last had rows in, or that it came before
-  LogProbs prompt_log_probs;     // as far as they are scored
+  LogProbs prompt_log_probs;     // as far as they are scored since it was fed from its beginning
   AnswerStats stats;
   double depths = 0;  // sum over the tokens
   Moment came, admitted;

@@ -1,6 +1,7 @@
 #include "infer/log_probs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/token_log_probs.h"
 #include "tensor/arena.h"
@@ -48,6 +49,12 @@ void append_log_probs(Context& ctx, const Tensor& logits, std::span<const int32_
   copy_to_host(ctx, token_log_probs(ctx, logits, targets), std::span(out.logprobs).subspan(before));
   if (top <= 0) return;
   for (int64_t row = 0; row < rows; ++row) out.top.push_back(top_log_probs(ctx, logits.rows(row, 1), top));
+}
+
+int64_t first_nan(const LogProbs& log_probs) {
+  const std::vector<float>& all = log_probs.logprobs;
+  const auto at = std::find_if(all.begin(), all.end(), [](float x) { return std::isnan(x); });
+  return at == all.end() ? -1 : at - all.begin();
 }
 
 int64_t most_logit_rows(int64_t vocab) {

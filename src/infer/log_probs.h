@@ -29,6 +29,9 @@ std::vector<TokenLogProb> top_log_probs(Context& ctx, const Tensor& logits, int6
 void append_log_probs(Context& ctx, const Tensor& logits, std::span<const int32_t> next, int64_t top,
                       LogProbs& out);
 
+// The first place whose log-probability is not a number; -1: there is none.
+int64_t first_nan(const LogProbs& log_probs);
+
 // Rows of logits to ask for in one pass: f32 logits stay below 32 MB.
 int64_t most_logit_rows(int64_t vocab);
 

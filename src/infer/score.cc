@@ -1,9 +1,9 @@
 #include "infer/score.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/format.h"
+#include "infer/broken_unit.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -46,9 +46,10 @@ ScoreResult score(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptio
     append_log_probs(ctx, logits.rows(0, targets), at(begin + 1).first(static_cast<size_t>(targets)),
                      options.top, result);
   }
-  for (float logprob : result.logprobs) {
-    if (std::isnan(logprob))
-      fail("score: a log-probability is not a number; the model's weights or the arithmetic are broken");
+  if (const int64_t at = first_nan(result); at >= 0) {
+    fail_where_it_broke(
+        "score: a log-probability is not a number; the model's weights or the arithmetic are broken", feeder,
+        sequence, ids.first(static_cast<size_t>(at)));
   }
   return result;
 }

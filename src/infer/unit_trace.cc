@@ -9,7 +9,7 @@ void UnitTrace::begin(Context& ctx, int64_t rows, int64_t units) {
   marks_ = Tensor::empty(ctx, DType::kF32, {units, rows});
   marked_.clear();
   marked_.reserve(static_cast<size_t>(units));
-  row_marks_.resize(static_cast<size_t>(rows));
+  host_.resize(static_cast<size_t>(units * rows));
   units_run_.assign(static_cast<size_t>(rows), 0);
   rows_run_.assign(static_cast<size_t>(units), 0);
 }
@@ -27,11 +27,13 @@ void UnitTrace::add(Context& ctx, int64_t unit, const RowSet& kept) {
 }
 
 void UnitTrace::end(Context& ctx) {
+  if (!marked_.empty()) copy_to_host(ctx, marks_, host_);
+  const size_t rows = units_run_.size();
   for (const int64_t unit : marked_) {
-    copy_to_host(ctx, marks_.rows(unit, 1), row_marks_);
-    for (size_t row = 0; row < row_marks_.size(); ++row) {
-      units_run_[row] += row_marks_[row] > 0;
-      rows_run_[static_cast<size_t>(unit)] += row_marks_[row] > 0;
+    for (size_t row = 0; row < rows; ++row) {
+      const bool ran = host_[static_cast<size_t>(unit) * rows + row] > 0;
+      units_run_[row] += ran;
+      rows_run_[static_cast<size_t>(unit)] += ran;
     }
   }
   marks_ = {};

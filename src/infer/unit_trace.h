@@ -23,9 +23,9 @@ class UnitTrace {
   const std::vector<int64_t>& rows_run() const { return rows_run_; }  // (units): rows that ran each
 
  private:
-  Tensor marks_;                  // f32 (units, rows): 1 where the row ran, for the units of marked_
-  std::vector<int64_t> marked_;   // units that some rows ran and others may not have
-  std::vector<float> row_marks_;  // one unit's, on the host
+  Tensor marks_;                 // f32 (units, rows): 1 where the row ran, for the units of marked_
+  std::vector<int64_t> marked_;  // units that some rows ran and others may not have
+  std::vector<float> host_;      // marks_, after the pass
   std::vector<int32_t> units_run_;
   std::vector<int64_t> rows_run_;
 };

@@ -1,0 +1,109 @@
+// Batcher: what comes of a pass.
+#include "base/format.h"
+#include "infer/batcher.h"
+#include "infer/broken_unit.h"
+
+namespace fathom {
+namespace {
+
+double seconds(Moment from, Moment to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab)
+void Batcher::deliver(const Part& part, const Tensor& logits, double depth) {
+  Lane& lane = *part.lane;
+  lane.fed += part.rows;
+  try {
+    if (part.logits == LogitsFor::kAll) score_prompt(lane, lane.fed - part.rows, logits);
+    if (lane.unfed() > 0) return;
+    if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
+    write_token(lane, logits.rows(logits.dim(0) - 1, 1), depth);
+  } catch (const UserError& error) {
+    end(lane, FinishReason::kError, error.what());
+  }
+}
+
+// logits: of the rows from `first` on; each predicts the token after it.
+void Batcher::score_prompt(Lane& lane, int64_t first, const Tensor& logits) {
+  const std::span<const int32_t> prompt = lane.request().prompt;
+  const int64_t top = lane.request().log_probs;
+  LogProbs& scored = lane.prompt_log_probs;
+  if (first == 0) {
+    scored = {.logprobs = {0}, .top = {}};
+    if (top > 0) scored.top.emplace_back();
+  }
+  const auto next = prompt.subspan(static_cast<size_t>(first) + 1);
+  const auto targets = std::min(next.size(), static_cast<size_t>(logits.dim(0)));
+  if (targets > 0) {
+    append_log_probs(feeder_.context(), logits.rows(0, static_cast<int64_t>(targets)), next.first(targets),
+                     top, scored);
+  }
+  if (const int64_t at = first_nan(scored); at >= 0) {
+    fail_where_it_broke("a log-probability of the prompt is not a number", feeder_, lane.slot,
+                        prompt.first(static_cast<size_t>(at)));
+  }
+  if (scored.logprobs.size() == prompt.size())
+    lane.shared->prompt_log_probs = std::make_shared<const LogProbs>(std::move(scored));
+}
+
+const Writer::Written& Batcher::write(Lane& lane) {
+  try {
+    return lane.writer->write(logits_);
+  } catch (const UserError& error) {
+    fail_where_it_broke(error.what(), feeder_, lane.slot, lane.tokens());
+  }
+}
+
+void Batcher::write_token(Lane& lane, const Tensor& logits, double depth) {
+  Context& ctx = feeder_.context();
+  const int64_t before = lane.writer->generated();
+  copy_to_host(ctx, logits, logits_);
+  const Writer::Written& written = write(lane);
+  Token token{.id = written.id, .text = written.text, .depth = depth};
+  token.ends = lane.writer->generated() == before;
+  if (lane.request().log_probs >= 0) {
+    LogProbs one;
+    append_log_probs(ctx, logits, {&token.id, 1}, lane.request().log_probs, one);
+    token.logprob = one.logprobs.front();
+    if (!one.top.empty()) token.top = std::move(one.top.front());
+  }
+  if (before == 0) {
+    lane.first_token = options_.now();
+    lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
+  }
+  if (!token.ends) lane.depths += depth;
+  lane.out->push(std::move(token));
+  if (written.finish) return end(lane, *written.finish);
+  if (static_cast<int64_t>(lane.tokens().size()) > lane.request().context)
+    end(lane, FinishReason::kLength);  // the last one cannot be fed
+}
+
+void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
+  const Moment now = options_.now();
+  AnswerEnd end{.reason = reason, .text = "", .error = error, .stats = lane.stats};
+  AnswerStats& stats = end.stats;
+  stats.prompt_tokens = lane.shared->prompt_tokens();
+  stats.wait_seconds = seconds(lane.came, lane.writer ? lane.admitted : now);
+  if (lane.writer) {
+    end.text = lane.writer->flush();
+    stats.generated = lane.writer->generated();
+    const Moment wrote = lane.first_token.value_or(now);
+    stats.prefill_seconds = seconds(lane.admitted, wrote);
+    stats.decode_seconds = seconds(wrote, now);
+    if (stats.generated > 0) stats.depth = lane.depths / static_cast<double>(stats.generated);
+  }
+  stats_.prompt_tokens += stats.prompt_tokens;
+  stats_.reused_tokens += stats.reused_tokens;
+  stats_.generated_tokens += stats.generated;
+  ++stats_.finished[static_cast<size_t>(reason)];
+  if (lane.running()) slots_.leave(lane, reason != FinishReason::kError, stats_.passes);
+  lane.ended = true;
+  ++ended_;
+  lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
+  lane.out->close(std::move(end));
+}
+
+}  // namespace fathom
