@@ -2,6 +2,8 @@
 // -h.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/mapped_file.h"
 #include "program.h"
 #include "text/utf8_stream.h"
@@ -109,12 +111,39 @@ TEST(Cli, ADenseModelHasNothingToSkip) {
   refused({"--budget", "1.5"}, "above 0 and at most 1, got 1.5");
   refused({"--budget", "1", "--saved", "0"}, "the same thing twice");
   expect_refused(kGreedy + Words{"--adapter", "somewhere"}, 1, "somewhere is no adapter");
-  refused({"--speculate", "4"}, "needs a skipping method");
   refused({"--execution", "masked"}, "--execution masked");
   refused({"--decide", "batch_quantile"}, "--decide batch_quantile");
   for (const Words& more : {Words{"--budget", "1"}, Words{"--saved", "0"}}) {
     EXPECT_EQ(run_fathom(kGreedy + Words{"-n", "3"} + more).exit_code, 0);
   }
+}
+
+TEST(Cli, SpeculationGivesTheSameText) {
+  const ProgramResult plain = run_fathom(kGreedy + Words{"-n", "40", "--json"});
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  for (const Words& more : {Words{"--speculate", "3"}, Words{"--speculate", "auto"},
+                            Words{"--speculate", "4", "--draft", "exit", "--draft-budget", "0.8"}}) {
+    const ProgramResult r = run_fathom(kGreedy + Words{"-n", "40", "--json"} + more);
+    ASSERT_EQ(r.exit_code, 0) << r.err;
+    const auto json = nlohmann::json::parse(r.out), was = nlohmann::json::parse(plain.out);
+    EXPECT_EQ(json["ids"], was["ids"]);
+    EXPECT_EQ(json["text"], was["text"]);
+    EXPECT_EQ(json["depth"], was["depth"]);
+    EXPECT_GE(json["drafted"], json["accepted"]);
+    EXPECT_GE(json["draft_passes"], json["verify_passes"]);
+    if (more[1] != "auto") {
+      EXPECT_GT(json["accepted"], 0);
+    }
+  }
+  const auto refused = [](const Words& more, const std::string& part) {
+    expect_refused(kGreedy + more, 2, part);
+  };
+  refused({"--speculate", "0"}, "--speculate must be a whole number from 1 to 16, got '0'");
+  refused({"--speculate", "much"}, "--speculate must be");
+  refused({"--draft-budget", "0.5"}, "goes with --speculate");
+  refused({"--speculate", "2", "--draft-budget", "1"}, "above 0 and below 1, got 1");
+  refused({"--speculate", "2", "--draft", "method"}, "needs an adapter with a calibration table");
+  refused({"--speculate", "2", "--draft", "guess"}, "must be");
 }
 
 TEST(Cli, StoriesReproduceTheirKnownText) {

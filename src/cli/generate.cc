@@ -19,12 +19,23 @@ namespace {
 struct Options {
   ModelOptions model;
   SamplingOptions sampling;
-  std::string prompt, file, chat_template, system, speculate;
+  std::string prompt, file, chat_template, system, speculate, draft;
   std::vector<std::string> stops;
   int64_t tokens = 256;
-  double draft_budget = 0;
+  double draft_budget = 0.6;
   bool show_depth = false, ignore_eos = false;
 };
+
+void check_drafts(const Args& args, const Options& o) {
+  for (const char* option : {"--draft", "--draft-budget"}) {
+    if (args.given(option) && o.speculate.empty())
+      throw UsageError(fmt::format("{} goes with --speculate, which was not given", option));
+  }
+  if (!o.speculate.empty() && o.speculate != "auto")
+    parse_integer("--speculate", o.speculate, 1, kMostDrafts);
+  if (!(o.draft_budget > 0 && o.draft_budget < 1))
+    throw UsageError(fmt::format("--draft-budget must be above 0 and below 1, got {:g}", o.draft_budget));
+}
 
 bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The prompt");
@@ -38,18 +49,22 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
                 ChatTemplate::known_names());
   args.text("--system", o.system, "TEXT", "System message, with --chat-template");
   args.flag("--show-depth", o.show_depth, "Shade every token by the depth it ran");
-  args.text("--speculate", o.speculate, "K|auto", "Draft with a part of the model, verify with all of it");
-  args.number("--draft-budget", o.draft_budget, "Budget of the draft");
+  args.text(
+      "--speculate", o.speculate, "K|auto",
+      fmt::format("Draft K tokens (at most {}) with a part of the model, verify them in one pass: the same "
+                  "text, sooner where the drafts are good; auto: as many as pay, or none",
+                  kMostDrafts));
+  args.choice("--draft", o.draft, {"method", "harm_order", "exit"},
+              "What drafts: the skipping method at a smaller budget (standard where it has a calibration "
+              "table), the units that matter most, or the first blocks");
+  args.number("--draft-budget", o.draft_budget, "Share of the blocks' multiply-adds that a draft runs");
   add_model_options(args, o.model, true);
   add_sampling_options(args, o.sampling);
   if (!args.parse(arguments)) return false;
   check_model_options(args, o.model);
   if (args.given("--prompt") == args.given("--file"))
     throw UsageError("generate: give the prompt with either -p or -f");
-  if (!o.speculate.empty() || args.given("--draft-budget")) {
-    throw UsageError(
-        "--speculate drafts with a part of the model: it needs a skipping method, and this is a dense model");
-  }
+  check_drafts(args, o);
   if (!o.system.empty() && o.chat_template.empty())
     throw UsageError("--system goes with --chat-template, which was not given");
   for (const std::string& stop : o.stops) {
@@ -67,12 +82,26 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   return encode_chat(tokenizer, chat_template_of(session.model(), o.chat_template), messages);
 }
 
+DraftLength draft_length(Session& session, const Options& o) {
+  std::optional<DraftKind> kind;
+  const std::span<const std::string_view> names = enum_names(DraftKind{});
+  if (!o.draft.empty())
+    kind = static_cast<DraftKind>(std::find(names.begin(), names.end(), o.draft) - names.begin());
+  const DraftCost cost = session.use_drafts(kind, o.draft_budget);
+  if (o.speculate == "auto") return DraftLength::adaptive(cost);
+  return DraftLength::fixed(parse_integer("--speculate", o.speculate, 1, kMostDrafts));
+}
+
 void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampler, Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
     log_info(fmt::format("{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s; loaded in {:.2f} s",
                          r.prompt_tokens, prefill, r.ids.size(), decode, session.load_seconds()));
+    const SpeculationCounts& s = r.speculation;
+    if (!o.speculate.empty())
+      log_info(fmt::format("{} of {} drafted tokens stayed; {} drafting and {} verifying passes", s.accepted,
+                           s.drafted, s.draft_passes, s.verify_passes));
     return;
   }
   nlohmann::ordered_json out;
@@ -85,6 +114,12 @@ void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampl
   out["decode_tokens_per_s"] = decode;
   out["load_seconds"] = session.load_seconds();
   if (r.context_shifts > 0) out["context_shifts"] = r.context_shifts;
+  if (!o.speculate.empty()) {
+    out["drafted"] = r.speculation.drafted;
+    out["accepted"] = r.speculation.accepted;
+    out["draft_passes"] = r.speculation.draft_passes;
+    out["verify_passes"] = r.speculation.verify_passes;
+  }
   add_savings(out, session.feeder().savings());
   session.feeder().settle(0);
   add_cache_bytes(out, session.feeder().cache());
@@ -125,9 +160,10 @@ int run_generate(const Arguments& arguments) {
     fail("the prompt has {} tokens, the context {}: shorten the prompt or raise -c", length,
          session.context());
   }
+  if (!o.speculate.empty()) options.drafts = draft_length(session, o);
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
   if (session.method() && session.method()->needs_whole_prompt()) options.chunk = length;
-  Generator generator(session.feeder());
+  Generator generator(session.feeder(), 0, session.speculation());
   const GenerateResult result = generator.run(prompt, options);
   print_result(result, o, options.sampler, session);
   if (o.show_depth && !o.model.json) log_info(fmt::format("shades: dark 0 layers, light all {:g}", layers));

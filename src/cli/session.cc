@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "cli/model_path.h"
 #include "infer/calibrate.h"
-#include "skip/adapter.h"
 
 namespace fathom {
 namespace {
@@ -26,28 +25,6 @@ DType cache_type(const char* option, const std::string& name, DType standard) {
     throw UsageError(
         fmt::format("{} must be one of f32, f16, bf16, q8_0, got '{}'", option, printable(name)));
   return type;
-}
-
-// The thresholds of a budget, from the table of the model's weight type or, with a warning, of another.
-std::vector<float> budget_thresholds(const Adapter& adapter, const std::string& folder, bool own,
-                                     const Model& model, double budget) {
-  const std::string type = weight_type_name(model);
-  const int64_t units = 2 * model.config.layers;
-  const std::vector<Calibration> tables =
-      calibrations_from_json(adapter.extra.calibration, units, printable(folder));
-  if (budget == 1 && adapter.policy->opens_fully())
-    return std::vector<float>(static_cast<size_t>(units), -INFINITY);
-  if (tables.empty()) {
-    const std::string beside = own ? "" : fmt::format(" --adapter {}", printable(folder));
-    fail("{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {}{} --data FILE",
-         printable(folder), budget, printable(model.path), beside);
-  }
-  for (const Calibration& table : tables) {
-    if (table.weight_type == type) return table.thresholds(static_cast<float>(budget));
-  }
-  log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
-                       printable(folder), printable(tables.front().weight_type), type));
-  return tables.front().thresholds(static_cast<float>(budget));
 }
 
 }  // namespace
@@ -91,6 +68,7 @@ void Session::load_method(const ModelOptions& options) {
   const bool own = options.adapter.empty() && std::filesystem::is_directory(beside);
   const std::string folder = own ? beside : options.adapter;
   const double budget = options.saved != 0 ? 1 - options.saved : options.budget;
+  budget_ = budget;
   if (folder.empty()) {
     const char* const why = "this is a dense model without a skipping method";
     if (budget != 1)
@@ -106,22 +84,79 @@ void Session::load_method(const ModelOptions& options) {
   // A model's own method fits it; its thresholds do not where it was given another tokenizer.
   const bool has_budget = options.has_budget || budget != 1;
   const bool force = options.force_adapter || (own && !has_budget);
-  Adapter adapter = load_adapter(ctx(), folder, model(), force);
-  if (has_budget) thresholds_ = budget_thresholds(adapter, folder, own, model(), budget);
-  method_ = std::move(adapter.policy);
+  adapter_ = load_adapter(ctx(), folder, model(), force);
+  folder_ = folder;
+  own_ = own;
+  if (has_budget) thresholds_ = thresholds_at(budget);
   masked_ = options.execution == "masked";
   batch_quantile_ = !options.decide.empty();
+}
+
+// The thresholds of a budget, from the table of the model's weight type or, with a warning, of another.
+std::vector<float> Session::thresholds_at(double budget) const {
+  const std::string type = weight_type_name(model());
+  const int64_t units = 2 * model().config.layers;
+  const std::vector<Calibration> tables =
+      calibrations_from_json(adapter_.extra.calibration, units, printable(folder_));
+  if (budget == 1 && adapter_.policy->opens_fully())
+    return std::vector<float>(static_cast<size_t>(units), -INFINITY);
+  if (tables.empty()) {
+    const std::string beside = own_ ? "" : fmt::format(" --adapter {}", printable(folder_));
+    fail("{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {}{} --data FILE",
+         printable(folder_), budget, printable(model().path), beside);
+  }
+  for (const Calibration& table : tables) {
+    if (table.weight_type == type) return table.thresholds(static_cast<float>(budget));
+  }
+  log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
+                       printable(folder_), printable(tables.front().weight_type), type));
+  return tables.front().thresholds(static_cast<float>(budget));
+}
+
+DraftCost Session::use_drafts(std::optional<DraftKind> kind, double budget) {
+  if (masked_ || batch_quantile_)
+    throw UsageError("--speculate runs what it decides: not with --execution masked, nor with --decide");
+  if (method() && method()->needs_whole_prompt())
+    throw UsageError(fmt::format(
+        "--speculate takes tokens back, and {} as it is configured decides on the whole of what it was fed",
+        method()->name()));
+  if (!kind) {
+    const bool has_table = method() && !calibrations_from_json(adapter_.extra.calibration,
+                                                               2 * model().config.layers, printable(folder_))
+                                            .empty();
+    kind = has_table ? DraftKind::kMethod : DraftKind::kHarmOrder;
+  }
+  DraftRule rule;
+  switch (*kind) {
+    case DraftKind::kMethod:
+      if (!method())
+        throw UsageError("--draft method needs an adapter with a calibration table: this is a dense model");
+      if (budget >= budget_)
+        throw UsageError(
+            fmt::format("--draft-budget must be below the budget of {:g}, got {:g}", budget_, budget));
+      rule.thresholds = thresholds_at(budget);
+      break;
+    case DraftKind::kHarmOrder:
+      rule = harm_order_draft(ctx(), model(), budget);
+      break;
+    case DraftKind::kExit:
+      rule = exit_draft(model().config, budget);
+      break;
+  }
+  const DraftCost cost = draft_cost(model(), rule, budget);
+  speculative_ = std::make_unique<SpeculativePolicy>(verifier(), std::move(rule));
+  return cost;
 }
 
 void Session::make_cache(int64_t tokens, int64_t sequences) {
   cache_options_.sequences = sequences;
   cache_options_.context = tokens < 0 ? context_ : std::clamp<int64_t>(tokens, 1, context_);
-  const SkipPolicy& policy = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
+  const SkipPolicy& policy = speculative_ ? static_cast<const SkipPolicy&>(*speculative_) : verifier();
   cache_options_.key_bias = policy.has_key_bias();
   cache_ = std::make_unique<KvCache>(ctx(), model().config, cache_options_);
   state_ = policy.make_state(ctx(), model().config, sequences);
-  if (method_) {
-    auto& state = static_cast<SkipState&>(*state_);
+  if (method()) {
+    auto& state = static_cast<SkipState&>(speculation() ? speculation()->inner() : *state_);
     state.masked = masked_;
     state.batch_quantile = batch_quantile_;
     for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/options.h"
+#include "infer/draft.h"
 #include "infer/feeder.h"
 #include "model/load.h"
-#include "skip/method_policy.h"
+#include "skip/adapter.h"
 
 namespace fathom {
 
@@ -28,23 +30,36 @@ class Session {
   // (or the model's). `tokens` < 0: all of it.
   void make_cache(int64_t tokens = -1, int64_t sequences = 1);
 
+  // Before make_cache(): its sequences can draft, with this share of the model. No kind: the method, where it
+  // has a calibration table, else the harm order. -> what a draft costs
+  DraftCost use_drafts(std::optional<DraftKind> kind, double budget);
+
   Context& ctx() { return *loaded_.ctx; }
   const Model& model() const { return loaded_.model; }
   const Tokenizer& tokenizer() const;  // none: a UserError that says what to give
   int64_t context() const { return context_; }
   double load_seconds() const { return loaded_.load_seconds; }
   Feeder& feeder() { return *feeder_; }
+  SpeculativeState* speculation() {  // null: no drafts
+    return speculative_ ? static_cast<SpeculativeState*>(state_.get()) : nullptr;
+  }
   const KvCacheOptions& cache_options() const { return cache_options_; }
-  const MethodPolicy* method() const { return method_.get(); }  // null: a dense model
+  const MethodPolicy* method() const { return adapter_.policy.get(); }  // null: a dense model
 
  private:
   void load_method(const ModelOptions& options);
+  std::vector<float> thresholds_at(double budget) const;
+  const SkipPolicy& verifier() const { return method() ? static_cast<const SkipPolicy&>(*method()) : dense_; }
 
   LoadedModel loaded_;
   int64_t context_;
   KvCacheOptions cache_options_;
   DensePolicy dense_;
-  std::unique_ptr<MethodPolicy> method_;
+  Adapter adapter_;
+  std::string folder_;  // of the adapter
+  bool own_ = false;    // it is the model's
+  double budget_ = 1;
+  std::unique_ptr<SpeculativePolicy> speculative_;
   bool masked_ = false, batch_quantile_ = false;
   std::vector<float> thresholds_;  // of the budget; empty: the method's own rule
   std::unique_ptr<PolicyState> state_;

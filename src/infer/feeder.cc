@@ -13,23 +13,43 @@ void Feeder::check_token(int32_t token) const {
   fail("token {} is not in the model's vocabulary of {}", token, model_.config.vocab);
 }
 
-Tensor Feeder::feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits) {
+void Feeder::begin() {
+  rows_.clear();
+  counted_rows_ = 0;
+  counted_logits_ = false;
+}
+
+Tensor Feeder::feed(const Feed& feed) {
   begin();
-  add({sequence, tokens, logits});
+  add(feed);
   return run();
+}
+
+Tensor Feeder::feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits) {
+  return feed({sequence, tokens, logits});
 }
 
 void Feeder::add(const Feed& feed) {
   for (const int32_t token : feed.tokens) check_token(token);
   const auto count = static_cast<int64_t>(feed.tokens.size());
-  const int64_t past = cache_.rows(feed.sequence);
-  cache_.reserve(ctx_, feed.sequence, count);
+  const int64_t past = cache_.rows(feed.sequence) - feed.again;
+  cache_.reserve(ctx_, feed.sequence, count - feed.again);
   for (int64_t i = 0; i < count; ++i) {
     const bool wants = feed.logits == LogitsFor::kAll || (feed.logits == LogitsFor::kLast && i + 1 == count);
     rows_.push_back(
         {feed.tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), feed.sequence, wants});
   }
+  if (feed.tentative) return;
   add_dense(count, past, feed.logits == LogitsFor::kAll ? count : feed.logits == LogitsFor::kLast);
+  counted_rows_ += count;
+  counted_logits_ = counted_logits_ || feed.logits != LogitsFor::kNone;
+}
+
+void Feeder::add_plain(int64_t count, int64_t past) {
+  for (int64_t i = 0; i < count; ++i) {
+    add_dense(1, past + i, 1);
+    dense_.weight_bytes += dense_weight_bytes(model_, 1, true);
+  }
 }
 
 void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
@@ -72,9 +92,7 @@ void Feeder::settle(int32_t sequence) {
 }
 
 Tensor Feeder::run() {
-  const bool logits =
-      std::any_of(rows_.begin(), rows_.end(), [](const BatchRow& r) { return r.wants_logits; });
-  dense_.weight_bytes += dense_weight_bytes(model_, static_cast<int64_t>(rows_.size()), logits);
+  if (counted_rows_ > 0) dense_.weight_bytes += dense_weight_bytes(model_, counted_rows_, counted_logits_);
   if (!trace_) return pass(policy_);
   Tensor out = pass(TracingPolicy(policy_, *trace_));
   trace_->end(ctx_);

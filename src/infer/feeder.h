@@ -26,6 +26,10 @@ struct Feed {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;
   LogitsFor logits = LogitsFor::kLast;
+  // Drafts, and their verification: the books leave such rows out until it is known which of them stay
+  // (Feeder::add_plain).
+  bool tentative = false;
+  int64_t again = 0;  // so many of the tokens are rows that the cache has, which are run anew
 };
 
 // Owns nothing but its buffers: the parts outlive it.
@@ -37,12 +41,16 @@ class Feeder {
   // A pass over the next tokens of several sequences, each added once: begin(), add() for each, run(). -> f32
   // (rows that want logits, vocab) in the order added, undefined when none does; in the arena of the caller's
   // ArenaScope. add() makes room in the cache at once; a token outside the vocabulary is a UserError.
-  void begin() { rows_.clear(); }
+  void begin();
   void add(const Feed& feed);
   Tensor run();
 
   // One sequence, in one pass. -> f32 (1 or tokens, vocab)
   Tensor feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits);
+
+  Tensor feed(const Feed& feed);
+  // Tentative rows that stay: counted as a dense model would run them, one in a pass.
+  void add_plain(int64_t count, int64_t past);
 
   // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
   Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
@@ -82,6 +90,8 @@ class Feeder {
   const SkipPolicy& policy_;
   PolicyState& state_;
   std::vector<BatchRow> rows_;  // of the pass being made
+  int64_t counted_rows_ = 0;    // of them, those that are not tentative
+  bool counted_logits_ = false;
   UnitTrace* trace_ = nullptr;
   Work work_, dense_;                // what ran, and what a dense model would have run
   uint64_t dense_output_madds_ = 0;  // of it, the output matrix

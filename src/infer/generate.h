@@ -3,12 +3,13 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "infer/feeder.h"
-#include "infer/writer.h"
+#include "infer/speculator.h"
 
 namespace fathom {
 
@@ -21,6 +22,7 @@ struct TextPiece {
 struct GenerateOptions : AnswerOptions {
   bool context_shift = false;  // when the context is full: forget the older half and go on
   int64_t chunk = 512;         // rows of a prefill pass
+  std::optional<DraftLength> drafts = std::nullopt;  // speculate, drafting so many; needs a SpeculativeState
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const TextPiece&)> on_text = nullptr;
 };
@@ -33,7 +35,8 @@ struct GenerateResult {
           reused_tokens = 0;  // of the prompt: those whose keys and values were still in the cache
   FinishReason finish = FinishReason::kLength;
   double prefill_seconds = 0, decode_seconds = 0;
-  int64_t decode_steps = 0;  // passes after the prefill
+  int64_t decode_steps = 0;  // tokens that were computed after the prefill
+  SpeculationCounts speculation;
   int64_t context_shifts = 0;
   double prefill_tokens_per_s() const;
   double decode_tokens_per_s() const;
@@ -43,7 +46,9 @@ struct GenerateResult {
 // again.
 class Generator {
  public:
-  explicit Generator(Feeder& feeder, int32_t sequence = 0) : feeder_(feeder), sequence_(sequence) {}
+  // `speculation`: the feeder's state, where its policy is a SpeculativePolicy.
+  explicit Generator(Feeder& feeder, int32_t sequence = 0, SpeculativeState* speculation = nullptr)
+      : feeder_(feeder), sequence_(sequence), speculation_(speculation) {}
 
   // An empty prompt, or one longer than the context, is a UserError before anything is computed.
   GenerateResult run(std::span<const int32_t> prompt, const GenerateOptions& options);
@@ -54,6 +59,8 @@ class Generator {
                    std::vector<float>& logits);
   FinishReason decode(Run& run);
   const Writer::Written& write(Run& run);
+  bool speculate(Run& run);
+  void verify(Run& run);
   Tensor feed(std::span<const int32_t> tokens, LogitsFor logits);
   void feed_one(int32_t token, std::vector<float>& logits);
   bool shift_context(const GenerateOptions& options, std::vector<float>& logits);
@@ -61,6 +68,7 @@ class Generator {
 
   Feeder& feeder_;
   int32_t sequence_;
+  SpeculativeState* speculation_;
   std::vector<int32_t> fed_;  // what the cache holds
   double depth_ = 0;          // of the last pass, mean over its rows: units run / 2
 };

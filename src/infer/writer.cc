@@ -76,7 +76,11 @@ const Writer::Written& Writer::write(std::span<float> logits) {
         logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     }
   }
-  written_.id = sampler_.next(logits, history_, static_cast<int64_t>(history_.size()));
+  return take(sampler_.next(logits, history_, static_cast<int64_t>(history_.size())));
+}
+
+const Writer::Written& Writer::take(int32_t id) {
+  written_.id = id;
   written_.text.clear();
   written_.finish.reset();
   if (ends(written_.id)) {

@@ -25,6 +25,11 @@ Tensor split_heads(Context& ctx, const ModelConfig& config, Tensor x, const Tens
   return x;
 }
 
+// Known to the host to be the same rows.
+bool same_set(const RowSet& a, const RowSet& b) {
+  return &a == &b || (a.is_all() && b.is_all()) || (a.ids() && a.ids().raw() == b.ids().raw());
+}
+
 }  // namespace
 
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
@@ -37,11 +42,12 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
   const RopeParams rope_params{config.rope_style, rope_magnitude(rope_config)};
 
   // Queries come from the rows that run; keys and values from the rows that leave an entry of their own.
-  const RowSet all = RowSet::all(h.dim(0));
+  const RowSet everybody = RowSet::all(h.dim(0));
+  const RowSet& all = decision.present ? *decision.present : everybody;
   const RowSet& queries = decision.masked ? all : decision.kept;
   const RowSet& own = decision.skipped_kv == SkippedKv::kProject ? all : decision.kept;
   const bool copies = decision.skipped_kv == SkippedKv::kCopyFromBelow && !own.is_all();
-  const bool same_rows = &queries == &own || (queries.is_all() && own.is_all());
+  const bool same_rows = same_set(queries, own);
   const auto input = [&](const RowSet& rows) {  // (rows, width)
     const Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.attention_norm);
     return decision.input_gate ? scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows)) : x;
@@ -65,7 +71,7 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
     v = qkv[2].reshape({qkv[2].dim(0), config.kv_heads, config.head_dim});
   }
   if (kv.cache) {
-    kv.cache->append(ctx, layer, batch, {k, v, own, decision.key_bias, copies});
+    kv.cache->append(ctx, layer, batch, {k, v, own, decision.key_bias, copies, decision.present});
   } else if (copies) {
     kv.k = k ? merge_rows(ctx, kv.k, own, k) : kv.k;
     kv.v = v ? merge_rows(ctx, kv.v, own, v) : kv.v;

@@ -158,7 +158,7 @@ void KvCache::append(Context& ctx, int64_t layer, const Batch& batch, const NewE
   shares_ = shares_ || entries.others_share;
   append_kv(ctx, this->layer(layer), layers_[static_cast<size_t>(layer)].pages, entries.k, entries.v,
             entries.own, batch.positions, batch.sequence,
-            {entries.key_bias, entries.others_share ? &this->layer(layer - 1) : nullptr});
+            {entries.key_bias, entries.others_share ? &this->layer(layer - 1) : nullptr, entries.present});
 }
 
 int64_t KvCache::bytes_per_entry() const {

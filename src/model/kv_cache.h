@@ -37,6 +37,7 @@ struct NewEntries {
   RowSet own = RowSet::none(0);
   Tensor key_bias{};  // f32 (batch rows); undefined: 0
   bool others_share = false;
+  const RowSet* present = nullptr;  // of the others: the rows that share; null: all
 };
 
 class KvCache {
@@ -47,6 +48,7 @@ class KvCache {
   KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& options);
 
   int64_t sequences() const { return options_.sequences; }
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   int64_t context() const { return options_.context; }
   int64_t pages() const { return pool_.size(); }
   int64_t rows(int32_t sequence) const {

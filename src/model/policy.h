@@ -27,12 +27,16 @@ struct UnitInput {
   Unit unit;
   const Tensor& h;  // f32 (rows, width): the residual stream at this unit
   const Batch& batch;
+  // The rows that take part in this block; null: all. The others enter later, with a state of their own: what
+  // h has of them means nothing yet.
+  const RowSet* present = nullptr;
   int64_t index() const { return 2 * layer + (unit == Unit::kFfn ? 1 : 0); }  // of 2L units
 };
 
 struct Decision {
   RowSet kept = RowSet::none(0);
   SkippedKv skipped_kv = SkippedKv::kProject;
+  const RowSet* present = nullptr;  // as UnitInput's, `kept` among them: the others leave no entry either
   // Compute every row and drop what the skipped ones give: the tests' oracle, and training where the gradient
   // of the decision needs the skipped branch's output. What the rows see of each other is the same either
   // way.
@@ -70,6 +74,9 @@ class SkipPolicy {
   virtual bool has_key_bias() const { return false; }
   // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
   virtual bool needs_whole_prompt() const { return false; }
+  // May a row take part from a later block on, with the h that it had there? Not where the policy remembers
+  // more of it from block to block.
+  virtual bool resumes() const { return true; }
 
   // Before the first block. Tensors made here live until the pass ends; those made by the calls below until
   // their block does.
@@ -96,6 +103,7 @@ class ForwardingPolicy : public SkipPolicy {
   }
   bool has_key_bias() const override { return inner_.has_key_bias(); }
   bool needs_whole_prompt() const override { return inner_.needs_whole_prompt(); }
+  bool resumes() const override { return inner_.resumes(); }
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
     inner_.begin(ctx, model, batch, state);
   }

@@ -20,6 +20,7 @@ struct KvPages {
 struct AppendExtras {
   Tensor bias;                    // f32 (batch rows): what the new entries' keys are biased by; undefined: 0
   const KvView* below = nullptr;  // the layer below, whose entries the rows that are not kept share
+  const RowSet* present = nullptr;  // of those: the rows that do; null: all
 };
 void append_kv(Context& ctx, KvView& kv, KvPages& pages, const Tensor& k, const Tensor& v, const RowSet& kept,
                const Tensor& positions, const Tensor& sequence, const AppendExtras& extras = {});

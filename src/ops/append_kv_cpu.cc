@@ -94,13 +94,14 @@ struct EntryLists {
 };
 
 // slots[i]: where kept row i's key and value go.
-void list_entries(const EntryLists& lists, const KeptRows& kept, int64_t rows, int32_t* slots) {
+void list_entries(const EntryLists& lists, const KeptRows& kept, const KeptRows& present, int32_t* slots) {
   if (!lists.below) {
     for (int64_t i = 0; i < kept.count; ++i) slots[i] = lists.list(kept[i], true);
     return;
   }
   int64_t next = 0;  // of the kept rows; their ids ascend
-  for (int64_t row = 0; row < rows; ++row) {
+  for (int64_t i = 0; i < present.count; ++i) {
+    const int64_t row = present[i];
     const bool own = next < kept.count && kept[next] == row;
     const int32_t slot = lists.list(row, own);
     if (own) slots[next++] = slot;
@@ -120,7 +121,7 @@ void append_kv_kernel(CpuBackend dev, KvView& kv, KvPages& pages, const Tensor& 
                          sequence.data<int32_t>(),
                          extras.bias ? extras.bias.data<float>() : nullptr,
                          extras.below};
-  list_entries(lists, rows, positions.dim(0), slot);
+  list_entries(lists, rows, KeptRows(extras.present ? *extras.present : RowSet::all(positions.dim(0))), slot);
   if (rows.count == 0) return;
   const RowKernels& kernels = row_kernels(dev.isa);
   const PoolWriter keys(kv.k, k, kernels), values(kv.v, v, kernels);

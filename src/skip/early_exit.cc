@@ -116,6 +116,7 @@ class ConfidentExit : public ExitMethod {
 
   // One confidence to leave with, the same after every block.
   float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
+  bool resumes() const override { return false; }  // its doubt
 
   void score(UnitCall& call, Decision& decision) const override {
     if (call.state.training || call.input.unit == Unit::kFfn) return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/format.h"
 #include "ops/linear.h"
@@ -40,15 +41,34 @@ Tensor Method::blend(UnitCall& call, const Decision& decision, const Tensor& bra
   return scale_rows(call.ctx, branch, gather_rows(call.ctx, decision.gate, computed_rows(call, decision)));
 }
 
-void SkipState::grow(Context& ctx, int64_t sequences, int64_t columns) {
-  const Tensor old = thresholds_;
+namespace {
+
+// f32 (sequences, columns): the old rows, and NaN in those that are new.
+Tensor with_rows(Context& ctx, const Tensor& old, int64_t sequences, int64_t columns) {
   const std::vector<float> none(static_cast<size_t>(sequences * columns), NAN);
-  thresholds_ = Tensor::owned(ctx.device(), DType::kF32, {sequences, columns});
-  copy_bytes(ctx, thresholds_.raw(), ctx.device(), none.data(), Device::kCpu, none.size() * sizeof(float));
+  Tensor table = Tensor::owned(ctx.device(), DType::kF32, {sequences, columns});
+  copy_bytes(ctx, table.raw(), ctx.device(), none.data(), Device::kCpu, none.size() * sizeof(float));
   if (old)
-    copy_bytes(ctx, thresholds_.raw(), ctx.device(), old.raw(), ctx.device(),
-               static_cast<size_t>(old.nbytes()));
-  at_budget_.resize(static_cast<size_t>(sequences));
+    copy_bytes(ctx, table.raw(), ctx.device(), old.raw(), ctx.device(), static_cast<size_t>(old.nbytes()));
+  return table;
+}
+
+void copy_row(Context& ctx, Tensor& to, const Tensor& from, int64_t row) {
+  copy_bytes(ctx, to.rows(row, 1).raw(), ctx.device(), from.rows(row, 1).raw(), ctx.device(),
+             static_cast<size_t>(from.rows(row, 1).nbytes()));
+}
+
+}  // namespace
+
+void SkipState::make_room(Context& ctx, int32_t sequence, int64_t columns) {
+  if (sequence < 0 || columns == 0)
+    fail("a budget needs a sequence and thresholds, got {} and {}", sequence, columns);
+  if (thresholds_ && thresholds_.dim(1) != columns)
+    fail("a budget has {} thresholds, got {}", thresholds_.dim(1), columns);
+  const int64_t room = thresholds_ ? thresholds_.dim(0) : 0;
+  if (sequence < room) return;
+  thresholds_ = with_rows(ctx, thresholds_, std::max<int64_t>(sequence + 1, 2 * room), columns);
+  slots_.resize(static_cast<size_t>(thresholds_.dim(0)));
 }
 
 void SkipState::write(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
@@ -57,25 +77,43 @@ void SkipState::write(Context& ctx, int32_t sequence, std::span<const float> thr
 }
 
 void SkipState::set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
-  const auto count = static_cast<int64_t>(thresholds.size());
-  if (sequence < 0 || count == 0)
-    fail("a budget needs a sequence and thresholds, got {} and {}", sequence, count);
-  if (thresholds_ && thresholds_.dim(1) != count)
-    fail("a budget has {} thresholds, got {}", thresholds_.dim(1), count);
-  const int64_t room = thresholds_ ? thresholds_.dim(0) : 0;
-  if (sequence >= room) grow(ctx, std::max<int64_t>(sequence + 1, 2 * room), count);
+  make_room(ctx, sequence, static_cast<int64_t>(thresholds.size()));
   write(ctx, sequence, thresholds);
-  uint8_t& has = at_budget_[static_cast<size_t>(sequence)];
-  budgets_ += has ? 0 : 1;
-  has = 1;
+  Slot& slot = slots_[static_cast<size_t>(sequence)];
+  budgets_ += slot.at_budget ? 0 : 1;
+  slot.at_budget = true;
 }
 
 void SkipState::clear_thresholds(Context& ctx, int32_t sequence) {
   const auto at = static_cast<size_t>(sequence);
-  if (sequence < 0 || at >= at_budget_.size() || !at_budget_[at]) return;
+  if (sequence < 0 || at >= slots_.size() || !slots_[at].at_budget) return;
   write(ctx, sequence, std::vector<float>(static_cast<size_t>(thresholds_.dim(1)), NAN));
-  at_budget_[at] = 0;
+  slots_[at].at_budget = false;
   --budgets_;
+}
+
+void SkipState::begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
+  make_room(ctx, sequence, static_cast<int64_t>(thresholds.size()));
+  if (!own_ || own_.dim(0) < thresholds_.dim(0))
+    own_ = with_rows(ctx, own_, thresholds_.dim(0), thresholds_.dim(1));
+  Slot& slot = slots_[static_cast<size_t>(sequence)];
+  if (slot.draft == Draft::kNone) {
+    slot.draft = slot.at_budget ? Draft::kWithOwn : Draft::kWithoutOwn;
+    copy_row(ctx, own_, thresholds_, sequence);
+    ++drafts_;
+  }
+  set_thresholds(ctx, sequence, thresholds);
+}
+
+void SkipState::end_draft(Context& ctx, int32_t sequence) {
+  const auto at = static_cast<size_t>(sequence);
+  if (sequence < 0 || at >= slots_.size() || slots_[at].draft == Draft::kNone) return;
+  if (std::exchange(slots_[at].draft, Draft::kNone) == Draft::kWithOwn) {
+    copy_row(ctx, thresholds_, own_, sequence);
+  } else {
+    clear_thresholds(ctx, sequence);
+  }
+  --drafts_;
 }
 
 RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least) {

@@ -68,8 +68,16 @@ class SkipState final : public PolicyState {
   // the same pass may have theirs, or none: these follow the method's own rule.
   void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds);
   void clear_thresholds(Context& ctx, int32_t sequence);
-  bool has_thresholds() const { return budgets_ > 0; }      // of any sequence
-  const Tensor& thresholds() const { return thresholds_; }  // f32 (sequences, 2L)
+  bool has_thresholds() const { return budgets_ > 0; }                       // of any sequence
+  const Tensor& thresholds() const { return judging ? own_ : thresholds_; }  // f32 (sequences, 2L)
+
+  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds for a while. What its own
+  // ones say of the same rows stands in `judged`, after each decision.
+  void begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds);
+  void end_draft(Context& ctx, int32_t sequence);
+  bool drafts() const { return drafts_ > 0; }  // any sequence does
+  bool judging = false;                        // thresholds() are the sequences' own
+  RowSet judged = RowSet::none(0);             // means nothing for sequences that do not draft
 
   // Set by the trainer.
   bool training = false;
@@ -89,12 +97,18 @@ class SkipState final : public PolicyState {
   std::map<const Method*, std::unique_ptr<MethodState>> methods;
 
  private:
-  void grow(Context& ctx, int64_t sequences, int64_t columns);
+  enum class Draft : uint8_t { kNone, kWithOwn, kWithoutOwn };  // kWithOwn: to be set again when it ends
+  struct Slot {
+    bool at_budget = false;  // has thresholds
+    Draft draft = Draft::kNone;
+  };
+  void make_room(Context& ctx, int32_t sequence, int64_t columns);
   void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
 
-  Tensor thresholds_;               // NaN where a sequence has none
-  std::vector<uint8_t> at_budget_;  // (sequences): has thresholds
-  int64_t budgets_ = 0;             // how many have
+  Tensor thresholds_;                 // NaN where a sequence has none
+  Tensor own_;                        // the same, of the sequences that draft at others
+  std::vector<Slot> slots_;           // (sequences)
+  int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
 };
 
 // What a method is asked with.
@@ -168,6 +182,7 @@ class Method {
 
   virtual SkippedKv skipped_kv(bool /*training*/) const { return SkippedKv::kProject; }
   virtual bool has_key_bias() const { return false; }
+  virtual bool resumes() const { return true; }  // as SkipPolicy::resumes
   // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
   virtual bool needs_whole_prompt() const { return false; }
 

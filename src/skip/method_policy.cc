@@ -231,6 +231,10 @@ bool MethodPolicy::has_key_bias() const {
   return score_->has_key_bias();
 }
 
+bool MethodPolicy::resumes() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.method->resumes(); });
+}
+
 void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
   SkipState& mine = own(state);
   mine.units.clear();
@@ -255,6 +259,21 @@ SkippedKv MethodPolicy::skipped_kv(bool training, int64_t layer) const {
   return answer == SkippedKv::kCopyFromBelow && layer == 0 ? SkippedKv::kProject : answer;
 }
 
+RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
+  SkipState& state = call.state;
+  if (state.replay) return (*state.replay)[static_cast<size_t>(call.input.index())];
+  const auto ask = [&] {
+    const bool asks = may_skip(call.input, decide_->units());
+    return asks ? decide_->decide(call, decision) : RowSet::all(call.rows());
+  };
+  if (state.drafts()) {
+    state.judging = true;
+    state.judged = ask();
+    state.judging = false;
+  }
+  return ask();
+}
+
 Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
   SkipState& mine = own(state);
   UnitCall call{ctx, input, mine};
@@ -265,13 +284,7 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   decision.skipped_kv = skipped_kv(mine.training, input.layer);
   score_->score(call, decision);
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
-  if (!follows) {
-    if (mine.replay) {
-      decision.kept = (*mine.replay)[static_cast<size_t>(input.index())];
-    } else {
-      decision.kept = may_skip(input, units) ? decide_->decide(call, decision) : RowSet::all(call.rows());
-    }
-  }
+  if (!follows) decision.kept = choose(call, decision);
   const bool needs_skipped =
       mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
   decision.masked = (mine.masked || needs_skipped) && !decision.kept.is_all();

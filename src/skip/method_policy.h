@@ -84,6 +84,7 @@ class MethodPolicy final : public SkipPolicy {
                                           int64_t sequences) const override;
   bool has_key_bias() const override;
   bool needs_whole_prompt() const override { return score_->needs_whole_prompt(); }
+  bool resumes() const override;
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
@@ -98,6 +99,7 @@ class MethodPolicy final : public SkipPolicy {
   MethodPolicy() = default;
   Method& part(const std::string& wanted) const;
   bool may_skip(const UnitInput& input, Units units) const;
+  RowSet choose(UnitCall& call, const Decision& decision) const;
   SkippedKv skipped_kv(bool training, int64_t layer) const;
 
   std::string name_;

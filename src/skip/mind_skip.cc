@@ -304,8 +304,11 @@ Tensor MindSkip::held_rate(UnitCall& call, size_t router) const {
   auto& mine = call.state.of<MindSkipState>(*this);
   Tensor memory = mine.memory[router].rows(0, batch.sequences);
   if (pool_.pool == Pool::kPrefix) {
-    store_by_position(ctx, memory, rate(call, router, mine.early_rows), mine.early_rows, batch.sequence,
-                      batch.positions);
+    RowSet rows = mine.early_rows;
+    if (const RowSet* present = call.input.present)  // who is not there yet has nothing to leave
+      rows = select_rows(ctx, multiply(ctx, mine.early, row_mask(ctx, *present, call.rows())),
+                         Compare::kAbove, scalar(ctx, 0));
+    store_by_position(ctx, memory, rate(call, router, rows), rows, batch.sequence, batch.positions);
     return mean_columns(ctx, memory);
   }
   const Tensor held = multiply(ctx, memory, affine(ctx, mine.fresh, -1.0f, 1.0f));

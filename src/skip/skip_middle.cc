@@ -112,6 +112,7 @@ class SkipMiddle final : public Method {
   }                                                    // one θ for all
   bool opens_fully() const override { return false; }  // S ≥ 1 skips at any budget
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
+  bool resumes() const override { return false; }  // S
   bool has_key_bias() const override { return config_.gate_axis == GateAxis::kKey; }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;

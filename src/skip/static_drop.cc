@@ -170,19 +170,11 @@ class HarmOrderDrop final : public StaticDrop {
   bool dropped(UnitCall& call) const override {
     const int64_t wanted = call.input.index();
     if (!config_.drop.empty()) return contains(config_.drop, wanted);
-    const ModelConfig& config = call.input.model.config;
-    const int64_t units = 2 * config.layers;
     const double share = double{call.state.training ? call.state.share : config_.kept};
-    const double total = static_cast<double>(config.layers) * (unit_madds(config, 0, config_.cost_context) +
-                                                               unit_madds(config, 1, config_.cost_context));
-    double left = total;
-    for (int64_t i = 0; i < std::min<int64_t>(units, std::ssize(config_.order)); ++i) {
-      if (left <= share * total * (1 + 1e-9)) return false;
-      const int64_t unit = config_.order[static_cast<size_t>(i)];
-      if (unit == wanted) return true;
-      left -= avoided_madds_at(config, unit, config_.counted_kv, config_.cost_context);
-    }
-    return false;
+    const std::vector<int64_t> order(config_.order.begin(), config_.order.end());
+    const std::vector<int64_t> units =
+        units_beyond(call.input.model.config, order, share, config_.counted_kv, config_.cost_context);
+    return std::find(units.begin(), units.end(), wanted) != units.end();
   }
 
  private:

@@ -1,0 +1,83 @@
+#include "infer/draft.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/format.h"
+#include "skip/harm_order.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+// Plain English of several kinds; what it says does not matter.
+constexpr const char* kText =
+    "The harbour was quiet when the first boats came in. Anna counted the crates twice, wrote 42 in her "
+    "book, "
+    "and asked the captain why the ice had not lasted. \"It was the heat,\" he said, \"and we had to wait a "
+    "day "
+    "for the wind.\" Water boils at a lower temperature on a mountain, because the air presses on it less. "
+    "To "
+    "add two fractions, first bring them to the same denominator.";
+constexpr int64_t kRows = 96;
+
+int64_t attention_bytes(const BlockWeights& block) {
+  return block.q.nbytes() + block.k.nbytes() + block.v.nbytes() + block.o.nbytes();
+}
+
+int64_t ffn_bytes(const BlockWeights& block) {
+  return block.gate.nbytes() + block.up.nbytes() + block.down.nbytes();
+}
+
+}  // namespace
+
+std::span<const std::string_view> enum_names(DraftKind) {
+  static constexpr std::array<std::string_view, 3> kNames{"method", "harm_order", "exit"};
+  return kNames;
+}
+
+DraftRule exit_draft(const ModelConfig& config, double budget) {
+  const auto blocks =
+      std::clamp<int64_t>(std::llround(budget * static_cast<double>(config.layers)), 1, config.layers);
+  DraftRule rule;
+  rule.dropped.assign(static_cast<size_t>(2 * config.layers), 0);
+  std::fill(rule.dropped.begin() + 2 * blocks, rule.dropped.end(), uint8_t{1});
+  return rule;
+}
+
+DraftRule harm_order_draft(Context& ctx, const Model& model, double budget) {
+  if (!model.tokenizer) fail("a draft by the harm order needs the model's tokenizer, to measure it on text");
+  std::vector<int32_t> ids = model.tokenizer->encode(kText);
+  ids.resize(std::min<size_t>(ids.size(), static_cast<size_t>(std::min(kRows, model.config.context))));
+  std::vector<BatchRow> rows;
+  for (const int32_t id : ids) rows.push_back({id, static_cast<int32_t>(rows.size()), 0, true});
+  const ArenaScope scope(ctx);
+  const std::vector<Batch> batches{make_batch(ctx, rows)};
+  const std::vector<int32_t> protect;
+  const PrepareInput input{model, batches, SkippedKv::kHide, true, protect};
+  DraftRule rule;
+  rule.dropped.assign(static_cast<size_t>(2 * model.config.layers), 0);
+  const std::vector<int64_t> order = harm_order(ctx, input, kRows);
+  for (const int64_t unit : units_beyond(model.config, order, budget, SkippedKv::kHide, kRows))
+    rule.dropped[static_cast<size_t>(unit)] = 1;
+  return rule;
+}
+
+DraftCost draft_cost(const Model& model, const DraftRule& rule, double budget) {
+  const auto& blocks = model.weights.blocks;
+  double all = 0, run = 0;
+  for (size_t layer = 0; layer < blocks.size(); ++layer) {
+    const std::array<int64_t, 2> bytes{attention_bytes(blocks[layer]), ffn_bytes(blocks[layer])};
+    for (size_t unit = 0; unit < 2; ++unit) {
+      all += static_cast<double>(bytes[unit]);
+      const bool dropped = !rule.dropped.empty() && rule.dropped[2 * layer + unit];
+      run += dropped ? 0.0 : static_cast<double>(bytes[unit]);
+    }
+  }
+  if (!rule.thresholds.empty()) run *= budget;
+  const auto head = static_cast<double>(model.weights.output.nbytes());
+  return {.draft = (run + head) / (all + head)};
+}
+
+}  // namespace fathom

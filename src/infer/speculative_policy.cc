@@ -1,0 +1,212 @@
+#include "infer/speculative_policy.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "ops/assign.h"
+#include "ops/pointwise.h"
+#include "ops/select_rows.h"
+
+namespace fathom {
+namespace {
+
+SpeculativeState& own(PolicyState& state) {
+  return static_cast<SpeculativeState&>(state);
+}
+
+RowSet where(Context& ctx, const Tensor& mask) {
+  const float half = 0.5f;
+  return select_rows(ctx, mask, Compare::kAbove, Tensor::from(ctx, std::span(&half, 1), {1}));
+}
+
+RowSet both(Context& ctx, const RowSet& a, const RowSet& b, int64_t rows) {
+  if (a.is_all() || b.is_none()) return b;
+  if (b.is_all() || a.is_none()) return a;
+  return where(ctx, multiply(ctx, row_mask(ctx, a, rows), row_mask(ctx, b, rows)));
+}
+
+RowSet static_rows(Context& ctx, std::span<const int32_t> ids) {
+  const auto count = static_cast<int32_t>(ids.size());
+  return RowSet::some(Tensor::from(ctx, ids, {count}), Tensor::from(ctx, std::span(&count, 1), {1}));
+}
+
+}  // namespace
+
+SpeculativeState::SpeculativeState(Context& ctx, const ModelConfig& config, int64_t sequences,
+                                   const DraftRule& rule, std::unique_ptr<PolicyState> inner)
+    : rule_(rule),
+      inner_(std::move(inner)),
+      width_(config.width),
+      sequences_(static_cast<size_t>(sequences)),
+      saved_(Tensor::owned(ctx.device(), DType::kF32, {sequences * kMostDrafts, config.width})) {
+  for (Sequence& sequence : sequences_) sequence.starts.reserve(kMostDrafts);
+}
+
+void SpeculativeState::draft(Context& ctx, const KvCache& cache, int32_t sequence) {
+  Sequence& mine = sequences_[static_cast<size_t>(sequence)];
+  busy_ += mine.phase == Phase::kPlain ? 1 : 0;
+  mine.phase = Phase::kDraft;
+  mine.first = cache.rows(sequence);
+  mine.starts.clear();
+  if (!rule_.thresholds.empty()) skip_state().begin_draft(ctx, sequence, rule_.thresholds);
+}
+
+void SpeculativeState::verify(Context& ctx, KvCache& cache, int32_t sequence) {
+  Sequence& mine = sequences_[static_cast<size_t>(sequence)];
+  mine.phase = Phase::kVerify;
+  if (!rule_.thresholds.empty()) skip_state().end_draft(ctx, sequence);
+  for (int64_t layer = cache.layers() - 1; layer >= 0; --layer) {
+    // c never rises from row to row: what is right in a layer are the first rows.
+    const auto right =
+        std::count_if(mine.starts.begin(), mine.starts.end(), [&](int32_t start) { return layer < start; });
+    cache.truncate_layer(ctx, layer, sequence, mine.first + right);
+  }
+}
+
+void SpeculativeState::finish(Context& ctx, int32_t sequence) {
+  Sequence& mine = sequences_[static_cast<size_t>(sequence)];
+  busy_ -= mine.phase == Phase::kPlain ? 0 : 1;
+  mine.phase = Phase::kPlain;
+  if (!rule_.thresholds.empty()) skip_state().end_draft(ctx, sequence);
+}
+
+// Who drafts in this pass, and who enters it later.
+void SpeculativeState::plan(Context& ctx, const Batch& batch, bool resumes) {
+  pass_.drafts.clear();
+  pass_.entrants.clear();
+  pass_.presence.clear();
+  if (busy_ == 0) return;
+  const auto rows = static_cast<size_t>(batch.rows());
+  pass_.sequence.resize(rows);
+  pass_.position.resize(rows);
+  copy_to_host(ctx, batch.sequence, pass_.sequence);
+  copy_to_host(ctx, batch.positions, pass_.position);
+  for (size_t row = 0; row < rows; ++row) {
+    const int32_t sequence = pass_.sequence[row];
+    const Sequence& of = sequences_[static_cast<size_t>(sequence)];
+    const int64_t at = pass_.position[row] - of.first;
+    if (of.phase == Phase::kDraft) {
+      if (at >= kMostDrafts) fail("a draft has at most {} rows", kMostDrafts);
+      const int32_t limit = !resumes ? 0 : of.starts.empty() ? INT32_MAX : of.starts.back();
+      pass_.drafts.push_back({static_cast<int32_t>(row), limit});
+    } else if (of.phase == Phase::kVerify && at < std::ssize(of.starts)) {
+      const int32_t start = of.starts[static_cast<size_t>(at)];
+      if (start > 0)
+        pass_.entrants.push_back({static_cast<int32_t>(row), start, sequence * kMostDrafts + at});
+    }
+  }
+  if (!pass_.entrants.empty()) admit(ctx, batch.rows());
+  if (pass_.drafts.empty()) return;
+  std::vector<float> drafting(rows);
+  for (const DraftRow& draft : pass_.drafts) drafting[static_cast<size_t>(draft.row)] = 1.0f;
+  pass_.drafting = Tensor::from(ctx, drafting, {batch.rows()});
+  pass_.agreement.begin(ctx, pass_.drafts, batch.rows(), width_);
+}
+
+// The rows that take part, for each run of blocks in which they are the same.
+void SpeculativeState::admit(Context& ctx, int64_t rows) {
+  std::vector<int32_t> start_of(static_cast<size_t>(rows)), present;
+  for (const Entrant& entrant : pass_.entrants) start_of[static_cast<size_t>(entrant.row)] = entrant.start;
+  for (int32_t from = 0; from != INT32_MAX;) {
+    int32_t next = INT32_MAX;
+    present.clear();
+    for (int32_t row = 0; row < rows; ++row) {
+      const int32_t start = start_of[static_cast<size_t>(row)];
+      if (start <= from) {
+        present.push_back(row);
+      } else {
+        next = std::min(next, start);
+      }
+    }
+    if (next != INT32_MAX)
+      pass_.presence.push_back({next, present.empty() ? RowSet::none(rows) : static_rows(ctx, present)});
+    from = next;
+  }
+}
+
+const RowSet* SpeculativeState::present(int64_t layer) const {
+  for (const Presence& presence : pass_.presence) {
+    if (layer < presence.until) return &presence.rows;
+  }
+  return nullptr;
+}
+
+void SpeculativeState::keep_drafts(Context& ctx) {
+  const std::span<const int32_t> blocks = pass_.agreement.blocks(ctx);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const int32_t row = pass_.drafts[i].row, sequence = pass_.sequence[static_cast<size_t>(row)];
+    std::vector<int32_t>& starts = sequences_[static_cast<size_t>(sequence)].starts;
+    Tensor slot = saved_.rows(sequence * kMostDrafts + std::ssize(starts), 1);
+    if (blocks[i] > 0) assign(ctx, slot, pass_.agreement.states().rows(row, 1));
+    starts.push_back(blocks[i]);
+  }
+}
+
+std::unique_ptr<PolicyState> SpeculativePolicy::make_state(Context& ctx, const ModelConfig& config,
+                                                           int64_t sequences) const {
+  return std::make_unique<SpeculativeState>(ctx, config, sequences, rule_,
+                                            inner_.make_state(ctx, config, sequences));
+}
+
+void SpeculativePolicy::begin(Context& ctx, const Model& model, const Batch& batch,
+                              PolicyState& state) const {
+  own(state).plan(ctx, batch, inner_.resumes());
+  inner_.begin(ctx, model, batch, own(state).inner());
+}
+
+Decision SpeculativePolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
+  SpeculativeState& mine = own(state);
+  UnitInput seen = input;
+  seen.present = mine.present(input.layer);
+  Decision decision = inner_.decide(ctx, seen, mine.inner());
+  if (!mine.pass_.drafts.empty()) draft(ctx, seen, mine, decision);
+  if (seen.present) {
+    decision.kept = both(ctx, decision.kept, *seen.present, input.h.dim(0));
+    decision.present = seen.present;
+  }
+  return decision;
+}
+
+// What the rule leaves of the inner policy's decision.
+void SpeculativePolicy::draft(Context& ctx, const UnitInput& input, SpeculativeState& state,
+                              Decision& decision) const {
+  SpeculativeState::Pass& pass = state.pass_;
+  const bool drops = !rule_.dropped.empty() && rule_.dropped[static_cast<size_t>(input.index())];
+  const bool judged = !rule_.thresholds.empty() && inner_.resumes();
+  const RowSet verifier = judged ? state.skip_state().judged : decision.kept;
+  const int64_t rows = input.h.dim(0);
+  if (drops) {
+    const bool only_drafts = std::ssize(pass.drafts) == rows;
+    const bool hides = decision.kept.is_all() && input.layer > 0;
+    decision.kept = only_drafts
+                        ? RowSet::none(rows)
+                        : both(ctx, decision.kept, where(ctx, affine(ctx, pass.drafting, -1.0f, 1.0f)), rows);
+    // No draft of the sequence asks this unit, so none looks for the entry. (Where a rule copies entries from
+    // layer 1 on, layer 0 has to have them.)
+    if (hides && decision.skipped_kv == SkippedKv::kProject) decision.skipped_kv = SkippedKv::kHide;
+    if (verifier.is_all()) return pass.agreement.part();
+  }
+  if (drops || judged) pass.agreement.unit(ctx, verifier, decision.kept);
+}
+
+void SpeculativePolicy::join(Context& ctx, const UnitInput& input, const Decision& decision,
+                             const Tensor& branch, Tensor& h, PolicyState& state) const {
+  inner_.join(ctx, input, decision, branch, h, own(state).inner());
+}
+
+void SpeculativePolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h,
+                                    PolicyState& state) const {
+  SpeculativeState& mine = own(state);
+  inner_.after_block(ctx, input, h, mine.inner());
+  SpeculativeState::Pass& pass = mine.pass_;
+  for (const auto& entrant : pass.entrants) {
+    if (entrant.start != input.layer + 1) continue;
+    Tensor row = h.rows(entrant.row, 1);
+    assign(ctx, row, mine.saved_.rows(entrant.saved, 1));
+  }
+  if (pass.drafts.empty()) return;
+  pass.agreement.block(ctx, input.layer, h);
+  if (input.layer + 1 == input.model.config.layers) mine.keep_drafts(ctx);
+}
+
+}  // namespace fathom

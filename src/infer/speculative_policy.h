@@ -1,0 +1,122 @@
+// Drafting and verifying in one cache: which rows run what. A sequence that drafts leaves a part of the model
+// out; one that verifies runs its drafted rows under the output's own policy, each from the block where its
+// draft began to differ. Sequences in any phase can share a pass.
+#pragma once
+
+#include <vector>
+
+#include "infer/agreement.h"
+#include "model/kv_cache.h"
+#include "skip/method.h"
+
+namespace fathom {
+
+enum class Phase : uint8_t { kPlain, kDraft, kVerify };
+
+inline constexpr int64_t kMostDrafts = 16;  // rows of a draft
+
+// What a draft leaves out.
+struct DraftRule {
+  std::vector<uint8_t> dropped;   // (2L): 1 for a unit that no drafted row runs; empty: none
+  std::vector<float> thresholds;  // (2L): a MethodPolicy's, at the draft's budget; empty: as verified
+};
+
+class SpeculativeState final : public PolicyState {
+ public:
+  // The rule outlives the state.
+  SpeculativeState(Context& ctx, const ModelConfig& config, int64_t sequences, const DraftRule& rule,
+                   std::unique_ptr<PolicyState> inner);
+
+  PolicyState& inner() { return *inner_; }
+  int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override {
+    return inner_->truncate(ctx, sequence, position);
+  }
+  int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override {
+    return inner_->fork(ctx, from, to, position);
+  }
+  int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override {  // drafts are not there to stay
+    return phase(sequence) == Phase::kPlain ? inner_->settle(ctx, sequence, rows) : -1;
+  }
+
+  // The rows that the sequence is fed from now on are drafts, one in each pass.
+  void draft(Context& ctx, const KvCache& cache, int32_t sequence);
+  // Its drafts are fed again, in one pass, and rows after them. What the cache holds of them and the
+  // verifying policy would not is forgotten: entry (i, ℓ) stays for ℓ < c_i, the first block in which row i,
+  // or one before it, differs. (In block c_i itself a projected entry would still be right. Made again it has
+  // the same bits, and its query needs the weights anyway.)
+  void verify(Context& ctx, KvCache& cache, int32_t sequence);
+  // Back to plain decoding.
+  void finish(Context& ctx, int32_t sequence);
+
+  Phase phase(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)].phase; }
+  // c_i of the drafted rows.
+  std::span<const int32_t> starts(int32_t sequence) const {
+    return sequences_[static_cast<size_t>(sequence)].starts;
+  }
+  // f32 (kMostDrafts, width): h at the start of block c_i.
+  Tensor saved(int32_t sequence) const { return saved_.rows(sequence * kMostDrafts, kMostDrafts); }
+
+ private:
+  friend class SpeculativePolicy;
+  struct Sequence {
+    Phase phase = Phase::kPlain;
+    int64_t first = 0;            // position of the first drafted row
+    std::vector<int32_t> starts;  // c_i
+  };
+  // A row of a pass that enters it at a later block.
+  struct Entrant {
+    int32_t row, start;
+    int64_t saved;
+  };
+  struct Presence {
+    int32_t until;  // the block in which the next rows enter
+    RowSet rows;
+  };
+  struct Pass {
+    std::vector<int32_t> sequence, position;  // (rows)
+    std::vector<DraftRow> drafts;
+    std::vector<Entrant> entrants;
+    std::vector<Presence> presence;  // the first blocks, in which some rows do not take part yet
+    Tensor drafting;                 // f32 (rows): 1 for a draft
+    Agreement agreement;
+  };
+  void plan(Context& ctx, const Batch& batch, bool resumes);
+  void admit(Context& ctx, int64_t rows);
+  const RowSet* present(int64_t layer) const;
+  void keep_drafts(Context& ctx);
+
+  SkipState& skip_state() { return static_cast<SkipState&>(*inner_); }  // where the rule has thresholds
+
+  const DraftRule& rule_;
+  std::unique_ptr<PolicyState> inner_;
+  int64_t width_;
+  int64_t busy_ = 0;  // sequences that are not in the plain phase
+  std::vector<Sequence> sequences_;
+  Tensor saved_;  // f32 (sequences · kMostDrafts, width)
+  Pass pass_;
+};
+
+// Around the output's own policy. Where its rows cannot resume in a later block, every c_i is 0.
+class SpeculativePolicy final : public SkipPolicy {
+ public:
+  SpeculativePolicy(const SkipPolicy& inner, DraftRule rule) : inner_(inner), rule_(std::move(rule)) {}
+
+  std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
+                                          int64_t sequences) const override;
+  bool has_key_bias() const override { return inner_.has_key_bias(); }
+  bool needs_whole_prompt() const override { return inner_.needs_whole_prompt(); }
+  bool resumes() const override { return inner_.resumes(); }
+  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
+  void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
+            PolicyState& state) const override;
+  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override;
+
+ private:
+  void draft(Context& ctx, const UnitInput& input, SpeculativeState& state, Decision& decision) const;
+
+  const SkipPolicy& inner_;
+  DraftRule rule_;
+};
+
+}  // namespace fathom

@@ -1,0 +1,66 @@
+// Lossless speculation, the side of the tokens: a sequence drafts some, and one pass of the verifying policy
+// says which of them stay. The tokens that come out have the distribution that plain decoding gives them; at
+// temperature 0 they are the same tokens. (Leviathan et al. 2023; Chen et al. 2023.)
+#pragma once
+
+#include "infer/draft_length.h"
+#include "infer/speculative_policy.h"
+#include "infer/writer.h"
+
+namespace fathom {
+
+// The rule: a draft from q stays with chance min(1, p/q); the token in its place comes from max(0, p − q).
+bool accepts(const Distribution& p, const Distribution& q, int32_t draft, Rng& rng);
+int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng);
+
+struct SpeculationCounts {
+  int64_t drafted = 0, accepted = 0;  // tokens
+  int64_t draft_passes = 0, verify_passes = 0;
+};
+
+// One sequence. Whoever runs the passes asks for the tokens of the next one and hands in the logits it gave.
+class Speculator {
+ public:
+  // The answer is drawn as a Writer would draw it; nothing is drafted after an end token.
+  Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens);
+
+  // A round, at most `most` drafts long. `history`: the tokens so far; the last one is not in the cache yet.
+  // false: this time decode it plainly.
+  bool start(std::span<const int32_t> history, int64_t most);
+
+  // Rows of the next pass. While the phase is kDraft: one token; then, kVerify: the drafts' rows again and
+  // one more. All of the pass's rows want logits.
+  Phase phase() const { return phase_; }
+  std::span<const int32_t> tokens() const;
+  std::span<const int32_t> drafts() const { return drafts_; }  // of this round, so far
+
+  // The logits of a drafting pass, (vocab).
+  void take_draft(std::span<const float> logits);
+  // Those of the verifying pass, (drafts + 1, vocab). -> the tokens that follow the history: the drafts that
+  // stay, and one more. As many rows stay in the cache.
+  std::span<const int32_t> take_verified(std::span<const float> logits);
+
+  const SpeculationCounts& counts() const { return counts_; }
+
+ private:
+  void judge(std::span<const float> logits);
+  std::span<const float> allowed(std::span<const float> logits);
+
+  DraftLength length_;
+  Sampler sampler_;
+  size_t vocab_;
+  std::vector<int32_t> end_ids_;
+  size_t first_end_;  // tokens of a history before an end token may come
+  Phase phase_ = Phase::kPlain;
+  int64_t wanted_ = 0;            // drafts of this round
+  size_t before_ = 0;             // tokens before its first draft
+  std::vector<int32_t> history_;  // with the drafts, or those that stay
+  std::vector<int32_t> drafts_;   // of this round
+  std::vector<int32_t> fed_;      // the token before the drafts, and the drafts
+  std::vector<int32_t> out_;
+  std::vector<Distribution> q_;  // (kMostDrafts): what each draft was drawn from
+  std::vector<float> allowed_;   // logits without the end tokens'
+  SpeculationCounts counts_;
+};
+
+}  // namespace fathom
