@@ -75,7 +75,7 @@ TEST(Draft, StoriesAreToldTheSame) {
         Generator generator(feeder, 0, &state);
         feeder.truncate(0, 0);
         const GenerateResult plain = generator.run(ids, options);
-        for (const DraftLength length :
+        for (const DraftLength& length :
              {DraftLength::fixed(4), DraftLength::adaptive(draft_cost(model, rule, 0.6))}) {
           options.drafts = length;
           const GenerateResult result = generator.run(ids, options);

@@ -176,6 +176,23 @@ TEST(Speculator, NothingIsDraftedAfterAnEnd) {
   EXPECT_EQ(speculator.counts().accepted, 1);
 }
 
+TEST(Speculator, EndsComeOnlyAfterTheTokensAskedFor) {
+  AnswerOptions options;
+  options.sampler.temperature = 0;
+  options.end_ids = {2};
+  options.min_tokens = 2;
+  Speculator speculator(DraftLength::fixed(3), options, kVocab, 2);
+  const std::vector<float> row{0, 1, 9, 2};
+  ASSERT_TRUE(speculator.start(Tokens{1, 3, 0}, 3));  // one of two is there
+  speculator.take_draft(row);
+  speculator.take_draft(row);
+  EXPECT_EQ(Tokens(speculator.drafts().begin(), speculator.drafts().end()), (Tokens{3, 2}));
+  std::vector<float> rows = row;
+  for (int i = 0; i < 2; ++i) rows.insert(rows.end(), row.begin(), row.end());
+  const std::span<const int32_t> given = speculator.take_verified(rows);
+  EXPECT_EQ(Tokens(given.begin(), given.end()), (Tokens{3, 2, 2}));
+}
+
 // Passes that `tokens` tokens took, in plain passes, when each draft stays with the given chance.
 double passes_for(DraftCost cost, double chance, int64_t tokens, int64_t* longest = nullptr) {
   DraftLength length = DraftLength::adaptive(cost);
