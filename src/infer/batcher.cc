@@ -212,7 +212,9 @@ void Batcher::refresh_stats() {
     ++(lane->running() ? stats_.running : stats_.waiting);
     stats_.paused += lane->running() && lane->paused();
   }
-  stats_.cache_bytes = feeder_.cache().bytes_held();
+  const KvCache& cache = feeder_.cache();
+  stats_.cache_bytes = cache.bytes_held();
+  stats_.pool_bytes = cache.pages() * KvCache::kPage * cache.bytes_per_entry();
   stats_.savings = feeder_.savings();
 }
 

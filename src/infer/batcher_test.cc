@@ -80,6 +80,7 @@ TEST(Batcher, AReaderThatIsBehindGivesUpItsPlace) {
   while (batcher.step()) {
   }
   EXPECT_EQ(hear(quick[0]).ids, rig.ids_alone(other));
+  EXPECT_EQ(batcher.stats().running, 0);  // nor does it take a place again before somebody reads
   std::vector<int32_t> late;
   while (!batcher.idle()) {
     while (batcher.step()) {
@@ -177,6 +178,27 @@ TEST(Batcher, NobodyWaitsForEver) {
   }
   EXPECT_EQ(passes, 3 * 4 + 1);  // by then it is as important as they are, and came first
   run_out(batcher);
+}
+
+// A large request that waits for room gets it before small ones that came later.
+TEST(Batcher, NobodyOvertakesALargeRequest) {
+  KvCacheOptions cache = cache_of(3);
+  cache.pages = 3 * 4;
+  EngineRig rig(R"({"name": "dense"})", cache);
+  EngineOptions options = roomy();
+  options.keep_prefixes = false;
+  Batcher batcher(rig.many.feeder, options);
+  Rng rng(5);
+  std::vector<Answer> running = submit(batcher, request_of(random_prompt(rng, 100), 10));
+  std::vector<Answer> large = submit(batcher, request_of(random_prompt(rng, 120), 2));
+  std::vector<Answer> small = submit(batcher, request_of(random_prompt(rng, 5), 2));
+  for (int i = 0; i < 5; ++i) batcher.step();
+  EXPECT_TRUE(ready(running[0]));
+  EXPECT_FALSE(ready(small[0]));
+  EXPECT_EQ(batcher.stats().waiting, 2);
+  run_out(batcher);
+  EXPECT_EQ(batcher.stats().preemptions, 0);
+  EXPECT_EQ(hear(small[0]).ids.size(), 2u);
 }
 
 // One pool of 6 pages a layer for 8 answers of up to 128 tokens: they wait for each other, make room, and are

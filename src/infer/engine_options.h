@@ -35,7 +35,7 @@ struct EngineStats {
   Savings savings;
   // Now.
   int64_t running = 0, waiting = 0, paused = 0;  // answers; paused ones run, but for their readers
-  int64_t cache_bytes = 0;                       // held, those of kept prefixes included
+  int64_t cache_bytes = 0, pool_bytes = 0;       // held, those of kept prefixes included; and all there are
 };
 
 }  // namespace fathom

@@ -24,7 +24,13 @@ struct Heard {
 
 inline Heard hear(Answer& answer) {
   Heard heard;
-  while (std::optional<Token> token = answer.next()) {
+  while (true) {
+    if (!answer.ready_within(std::chrono::seconds(30))) {
+      ADD_FAILURE() << "nothing more comes, and no end";
+      return heard;
+    }
+    const std::optional<Token> token = answer.next();
+    if (!token) break;
     heard.text += token->text;
     if (token->ends) continue;
     heard.ids.push_back(token->id);

@@ -69,9 +69,10 @@ std::span<const int32_t> Slots::tokens_in(const Slot& slot) const {
 Slots::Prefix Slots::longest_prefix(const Lane& lane) const {
   Prefix best;
   if (!share_ || lane.scores_prompt()) return best;
+  const PrefixKey key{lane.shared->thresholds};
   const std::span<const int32_t> tokens = lane.tokens();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].key != PrefixKey{lane.shared->thresholds}) continue;
+    if (slots_[i].key != key) continue;
     const int64_t same = common_prefix(tokens.first(tokens.size() - 1), tokens_in(slots_[i]));
     if (same > best.tokens) best = {static_cast<int32_t>(i), same};
   }
