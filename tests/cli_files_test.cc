@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "base/mapped_file.h"
 #include "io/gguf.h"
@@ -302,6 +303,28 @@ TEST(CliFiles, BenchMeasures) {
   expect_refused(
       {"bench", "-m", "builtin", "-p", "8", "-n", "4", "-r", "1", "--peer", "llama.cpp=/no/such/program"}, 1,
       "cannot be started");
+}
+
+TEST(CliFiles, BenchPrintsItsTable) {
+  const nlohmann::json out = run_fathom({"bench", "-m", "builtin", "-p", "16", "-n", "4", "-r", "2", "--json",
+                                         "--table", "decode,prefill,batch,verify,skip,routers,load"})
+                                 .json();
+  std::map<std::string, nlohmann::json> lines;
+  for (const nlohmann::json& line : out.at("lines")) {
+    EXPECT_GT(line.at("tokens_per_s").at("min"), 0) << line;
+    EXPECT_TRUE(!line.contains("ratio") || line.at("ratio").at("median") > 0) << line;
+    lines[line.at("name")] = line;
+  }
+  EXPECT_EQ(lines.size(), 23u);
+  EXPECT_EQ(lines.at("2 rows of a sequence").at("bar"), 1.8);
+  EXPECT_FALSE(lines.at("decode 4").contains("ratio"));  // there is no peer
+  // What is not computed is not read: the ideal beside a line of skipping comes from the kernels' own counts.
+  const auto ideal = [&](const char* name) { return lines.at(name).at("note").at("value").get<double>(); };
+  EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 25 % skipped, hide"));
+  EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 50 % skipped, project"));
+  EXPECT_GT(ideal("prefill, 50 % skipped, project"), 1.2);
+  expect_refused({"bench", "-m", "builtin", "--table", "decode,speed"}, 2, "got 'speed'");
+  expect_refused({"bench", "-m", "builtin", "--table", "context"}, 1, "the context has 512");
 }
 
 }  // namespace

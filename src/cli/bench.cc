@@ -1,6 +1,5 @@
 // fathom bench: speed, with its spread, beside what the memory allows and what a peer does in the same run.
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -8,26 +7,26 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "cli/bandwidth.h"
+#include "cli/bench_passes.h"
 #include "cli/bench_peer.h"
+#include "cli/bench_table.h"
 #include "cli/bench_train.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/samples.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
-#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 struct Options {
   ModelOptions model;
   std::vector<std::string> models, dtypes;
   int64_t prompt = 512, tokens = 128, repeats = 5, context = 0, batch = 1, chunk = 512;
-  std::string peer, shape = "small";
+  std::string peer, table, shape = "small";
   bool train = false;
 };
 
@@ -52,7 +51,10 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.texts("--also-dtype", o.dtypes, "TYPE",
              "The first model again, its weights converted; may be repeated");
   args.text("--peer", o.peer, "llama.cpp=PATH",
-            "llama.cpp's llama-bench, run in turns with us on the same files; with --train, torch=COMMAND");
+            "llama.cpp's llama-bench or its folder, run in turns with us on the same files; with --train, "
+            "torch=COMMAND");
+  args.text("--table", o.table, "PARTS",
+            "The table of docs/benchmarks.md: all, or some of " + table_parts() + ", with commas between");
   args.flag("--train", o.train, "Measure a training step instead, of a model of random weights");
   args.text("--shape", o.shape, "SHAPE", "Of the model trained: small (12 x 256), or smollm2");
   add_model_options(args, o.model, true);
@@ -63,44 +65,15 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-std::vector<int32_t> random_tokens(const Model& model, int64_t count) {
-  Rng rng(1);
-  std::vector<int32_t> ids(static_cast<size_t>(count));
-  for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(static_cast<uint32_t>(model.config.vocab)));
-  return ids;
-}
-
-// -> seconds, of `count` tokens of a sequence that is empty before.
-double prefill(Session& session, int32_t sequence, int64_t count, int64_t chunk) {
-  const std::vector<int32_t> ids = random_tokens(session.model(), count);
-  session.feeder().truncate(sequence, 0);
-  const auto start = Clock::now();
-  for (int64_t at = 0; at < count; at += chunk) {
-    const int64_t rows = std::min(chunk, count - at);
-    const ArenaScope scope(session.ctx());
-    session.feeder().feed(sequence,
-                          std::span(ids).subspan(static_cast<size_t>(at), static_cast<size_t>(rows)),
-                          at + rows == count ? LogitsFor::kLast : LogitsFor::kNone);
-  }
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 void decode(Setting& setting, const Options& o, bool counts) {
   Session& session = *setting.session;
-  std::vector<int32_t> sequences, tokens;
+  std::vector<int32_t> sequences;
   for (int32_t s = 0; s < o.batch; ++s) {
     sequences.push_back(s);
-    prefill(session, s, o.context, o.chunk);
+    time_prefill(session.feeder(), s, o.context, o.chunk);
   }
-  const std::vector<int32_t> ids = random_tokens(session.model(), o.tokens * o.batch);
   const Work before = session.feeder().work();
-  const auto start = Clock::now();
-  for (int64_t step = 0; step < o.tokens && !interrupted(); ++step) {
-    const ArenaScope scope(session.ctx());
-    session.feeder().feed_each(
-        sequences, std::span(ids).subspan(static_cast<size_t>(step * o.batch), static_cast<size_t>(o.batch)));
-  }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = time_decode(session.feeder(), sequences, o.tokens);
   if (!counts) return;
   const Work work = session.feeder().work() - before;
   setting.decode.values.push_back(static_cast<double>(o.tokens * o.batch) / seconds);
@@ -110,21 +83,29 @@ void decode(Setting& setting, const Options& o, bool counts) {
   setting.decode_seconds += seconds;
 }
 
+void run_peer(const Peer& peer, Setting& setting, const Options& o) {
+  const std::string& model = setting.session->model().path;
+  const int threads = setting.session->ctx().pool().threads();
+  if (o.prompt > 0)
+    setting.peer_prefill.values.push_back(peer.run(model, o.prompt, 0, 0, threads).prefill_tokens_per_s);
+  if (o.tokens == 0) return;
+  setting.peer_decode.values.push_back(
+      o.batch > 1 ? peer.run_batch(model, o.batch, std::max<int64_t>(1, o.context), o.tokens, threads)
+                  : peer.run(model, 0, o.tokens, o.context, threads).decode_tokens_per_s);
+}
+
 // Every setting once, one after the other, and the peer between: a machine that slows down slows all of them.
 void run_round(std::vector<Setting>& settings, const Options& o, const std::optional<Peer>& peer,
                bool counts) {
   for (Setting& setting : settings) {
     if (interrupted()) return;
     if (o.prompt > 0) {
-      const double seconds = prefill(*setting.session, 0, o.prompt, o.chunk);
+      const double seconds = time_prefill(setting.session->feeder(), 0, o.prompt, o.chunk);
       if (counts) setting.prefill.values.push_back(static_cast<double>(o.prompt) / seconds);
     }
     if (o.tokens > 0) decode(setting, o, counts);
     if (!peer || !counts || interrupted()) continue;
-    const PeerSpeed speed =
-        peer->run(setting.session->model().path, o.prompt, o.tokens, setting.session->ctx().pool().threads());
-    setting.peer_prefill.values.push_back(speed.prefill_tokens_per_s);
-    setting.peer_decode.values.push_back(speed.decode_tokens_per_s);
+    run_peer(*peer, setting, o);
   }
 }
 
@@ -217,6 +198,7 @@ int run_bench(const Arguments& arguments) {
   Args args("bench", "Measures prefill and decode. Several models and a peer take turns in one run.",
             "fathom bench -m SmolLM2-135M-Instruct.Q4_1.gguf --also-dtype q8_0 -t 2\n"
             "  fathom bench -m model-q8_0.gguf --peer llama.cpp=llama.cpp/build/bin/llama-bench\n"
+            "  fathom bench -m model-q8_0.gguf --table all --peer llama.cpp=llama.cpp/build/bin\n"
             "  fathom bench --train --shape smollm2 --peer \"torch=python3 bench/torch_training.py\"");
   Options o;
   if (!parse(args, o, arguments)) return 0;
@@ -225,6 +207,10 @@ int run_bench(const Arguments& arguments) {
   }
   std::optional<Peer> peer;
   if (!o.peer.empty()) peer.emplace(o.peer);
+  if (!o.table.empty()) {
+    return run_bench_table(
+        {o.model, o.table, peer ? &*peer : nullptr, o.prompt, o.tokens, o.repeats, o.chunk});
+  }
   std::vector<Setting> settings = open_settings(o);
   Context& ctx = settings.front().session->ctx();
   const double bandwidth = read_bandwidth(ctx.pool());

@@ -1,0 +1,61 @@
+#include "cli/bench_runner.h"
+
+#include <algorithm>
+
+#include "cli/bench_passes.h"
+
+namespace fathom {
+
+BenchRunner::BenchRunner(Session& session, const Options& options) : options_(options) {
+  Context& ctx = session.ctx();
+  const Model& model = session.model();
+  if (!options.method.empty()) {
+    method_ = MethodPolicy::from_json(options.method, "bench");
+    method_->check(model.config);
+    method_->initialise(model.config, 1);
+  }
+  const SkipPolicy& policy = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
+  state_ = policy.make_state(ctx, model.config, options.sequences);
+  if (options.has_threshold) {
+    Tensor& thresholds = static_cast<SkipState&>(*state_).thresholds;
+    thresholds = Tensor::owned(Device::kCpu, DType::kF32, {2 * model.config.layers});
+    std::fill_n(thresholds.data<float>(), thresholds.numel(), options.threshold);
+  }
+  KvCacheOptions cache = session.cache_options();
+  cache.sequences = options.sequences;
+  cache.context = options.tokens;
+  cache.key_bias = policy.has_key_bias();
+  cache_ = std::make_unique<KvCache>(ctx, model.config, cache);
+  feeder_ = std::make_unique<Feeder>(ctx, model, *cache_, policy, *state_);
+  for (int32_t s = 0; s < options.sequences; ++s) sequences_.push_back(s);
+}
+
+void BenchRunner::bring_to(int32_t sequence, int64_t context) {
+  if (cache_->rows(sequence) < context || context == 0)
+    time_prefill(*feeder_, sequence, context, options_.chunk);
+  else
+    feeder_->truncate(sequence, context);
+}
+
+double BenchRunner::prefill(int64_t count) {
+  const Work before = feeder_->work();
+  const double seconds = time_prefill(*feeder_, 0, count, options_.chunk);
+  prefill_madds_ = static_cast<double>((feeder_->work() - before).madds) / static_cast<double>(count);
+  return static_cast<double>(count) / seconds;
+}
+
+double BenchRunner::decode(int64_t context, int64_t steps) {
+  for (const int32_t s : sequences_) bring_to(s, context);
+  const Work before = feeder_->work();
+  const double seconds = time_decode(*feeder_, sequences_, steps);
+  const Work work = feeder_->work() - before;
+  decode_bytes_ = static_cast<double>(work.weight_bytes + work.cache_bytes) / static_cast<double>(steps);
+  return static_cast<double>(steps * std::ssize(sequences_)) / seconds;
+}
+
+double BenchRunner::verify(int64_t context, int64_t rows, int64_t passes) {
+  bring_to(0, context);
+  return static_cast<double>(rows * passes) / time_verify(*feeder_, context, rows, passes);
+}
+
+}  // namespace fathom
