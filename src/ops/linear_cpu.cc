@@ -13,6 +13,9 @@ namespace {
 // and the kernels' tiles are whole.
 constexpr int64_t kColumnGrain = 32;
 
+// Fewer multiply-adds than this wake nobody: a router's one output is done before another thread has begun.
+constexpr int64_t kWorthThreads = 16384;
+
 size_t padded(size_t bytes) {
   return (bytes + 127) / 128 * 128;
 }
@@ -36,8 +39,7 @@ void add_bias(const Tensor& bias, const Range& columns, int64_t rows, int64_t st
   }
 }
 
-void run_thread(const Job& job, ThreadPool& pool, int thread) {
-  const int threads = pool.threads();
+void run_thread(const Job& job, ThreadPool& pool, int thread, int threads) {
   std::byte* prepared = job.prepared + (job.shared ? 0 : job.prepared_step * static_cast<size_t>(thread));
   const int64_t pieces = prepared_pieces(job.form, job.x.count);
   const Range mine = job.shared ? split_evenly(pieces, thread, threads) : Range{0, pieces};
@@ -61,27 +63,31 @@ void run_thread(const Job& job, ThreadPool& pool, int thread) {
 void run_group(CpuBackend cpu, Context& ctx, const LinearCall& call) {
   const MatmulKernels& kernels = matmul_kernels(cpu.isa);
   const RowsView x{call.x.data<float>(), call.x.stride(0), present_rows(call.x), call.x.dim(1)};
-  const auto threads = static_cast<size_t>(cpu.pool.threads());
   // All weights that need a preparation need the same one: see linear_kernel().
   Prepared form = Prepared::kNothing;
   size_t scratch = 0;
+  int64_t madds = 0;
   for (const Tensor& w : call.weights) {
     const Prepared wanted = prepared_form(kernels, w.dtype(), x.count);
     if (wanted != Prepared::kNothing) form = wanted;
     scratch = std::max(scratch, multiply_scratch_bytes(kernels, w.dtype(), x.count, x.k));
+    madds += x.count * w.dim(0) * x.k;
     cpu.counters.add({.madds = static_cast<uint64_t>(x.count * w.dim(0) * x.k),
                       .weight_bytes = static_cast<uint64_t>(x.count > 0 ? w.nbytes() : 0)});
   }
   if (x.count == 0) return;
+  const int team = madds < kWorthThreads ? 1 : cpu.pool.threads();
+  const auto threads = static_cast<size_t>(team);
   const ArenaScope scope(ctx);
-  const bool shared = prepared_pieces(form, x.count) > 1;
+  const bool shared = team > 1 && prepared_pieces(form, x.count) > 1;
   const size_t step = padded(prepared_bytes(form, x.count, x.k)), scratch_step = padded(scratch);
   const Job job{call,        kernels,
                 x,           form,
                 shared,      static_cast<std::byte*>(ctx.arena().allocate(step * (shared ? 1 : threads))),
                 step,        static_cast<std::byte*>(ctx.arena().allocate(scratch_step * threads)),
                 scratch_step};
-  cpu.pool.run([&](int thread) { run_thread(job, cpu.pool, thread); });
+  if (team == 1) return run_thread(job, cpu.pool, 0, 1);
+  cpu.pool.run([&](int thread) { run_thread(job, cpu.pool, thread, team); });
 }
 
 }  // namespace

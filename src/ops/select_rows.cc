@@ -15,6 +15,8 @@ void select_rows_kernel(CudaBackend dev, const Tensor& score, const SequenceThre
                         Tensor& ids, Tensor& count);
 void complement_kernel(CpuBackend dev, const RowSet& kept, Tensor& ids, Tensor& count);
 void complement_kernel(CudaBackend dev, const RowSet& kept, Tensor& ids, Tensor& count);
+// all() or none() where the set is that: for a backend whose counts the host can read for nothing.
+RowSet known_set(CpuBackend dev, const RowSet& kept);
 void row_mask_kernel(CpuBackend dev, const RowSet& kept, Tensor& out);
 void row_mask_kernel(CudaBackend dev, const RowSet& kept, Tensor& out);
 
@@ -23,6 +25,12 @@ namespace {
 void expect_capacity(const RowSet& kept, int64_t rows, const char* op) {
   if (rows < 0 || (kept.is_all() && kept.capacity() != rows))
     fail("{}: a set of {} rows, of {}", op, kept.capacity(), rows);
+}
+
+// At inference every set that holds all rows or none says so, and what follows takes the short way: on the
+// CPU, one row's decode step then costs what it would with the unit removed.
+RowSet known_on_host(Context& ctx, const RowSet& kept) {
+  return ctx.device() == Device::kCpu && !ctx.tape() ? known_set(ctx.cpu(), kept) : kept;
 }
 
 void expect_score(const Tensor& score) {
@@ -35,7 +43,7 @@ template <class... Rule>
 RowSet select(Context& ctx, const Tensor& score, const Rule&... rule) {
   Tensor ids = Tensor::empty(ctx, DType::kI32, score.shape()), count = Tensor::empty(ctx, DType::kI32, {1});
   on_device(ctx, [&](auto dev) { select_rows_kernel(dev, score, rule..., ids, count); });
-  return RowSet::some(ids, count);
+  return known_on_host(ctx, RowSet::some(ids, count));
 }
 
 }  // namespace

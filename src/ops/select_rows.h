@@ -8,7 +8,8 @@ namespace fathom {
 enum class Compare : uint8_t { kAbove, kAtLeast };  // score > threshold, score ≥ threshold
 
 // score: f32 (rows); threshold: f32 (1), or (rows): each row its own. Ids ascend, the count stays on the
-// device. A NaN score or threshold keeps its row: nobody skips on garbage.
+// device; at inference on the CPU a set of all rows, or of none, is all() or none(). A NaN score or threshold
+// keeps its row: nobody skips on garbage.
 RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold);
 
 // A threshold for each sequence, from one column of a table.

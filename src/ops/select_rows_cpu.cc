@@ -35,6 +35,11 @@ void select_rows_kernel(CpuBackend, const Tensor& score, const SequenceThreshold
   count.data<int32_t>()[0] = kept;
 }
 
+RowSet known_set(CpuBackend, const RowSet& kept) {
+  const int64_t count = KeptRows(kept).count;
+  return count == 0 ? RowSet::none(kept.capacity()) : count == kept.capacity() ? RowSet::all(count) : kept;
+}
+
 void complement_kernel(CpuBackend, const RowSet& kept, Tensor& ids, Tensor& count) {
   const KeptRows rows(kept);
   int32_t others = 0;

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "base/rng.h"
 #include "ops/kept_rows_test.h"
 #include "ops/rows.h"
+#include "tensor/tape.h"
 
 namespace fathom {
 namespace {
@@ -14,7 +16,11 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 Ids ids_of(Context& ctx, const RowSet& rows) {
-  if (rows.is_all() || rows.is_none()) ADD_FAILURE() << "not known to the host";
+  if (rows.is_all() || rows.is_none()) {
+    Ids all(static_cast<size_t>(rows.is_all() ? rows.capacity() : 0));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
   Ids count(1), ids(static_cast<size_t>(rows.capacity()));
   copy_to_host(ctx, rows.count(), count);
   copy_to_host(ctx, rows.ids(), ids);
@@ -60,6 +66,22 @@ TEST(SelectRows, EachSequenceItsOwn) {
     EXPECT_EQ(kept(-INFINITY), (Ids{1, 2, 3, 5, 6}));
     EXPECT_EQ(kept(0.0f), (Ids{1, 3, 5, 6}));
   }
+}
+
+// The short ways of what follows begin here: a decode step's one row either runs a unit or leaves no trace of
+// it.
+TEST(SelectRows, AllAndNoneAreKnownAtInference) {
+  Context ctx({.threads = 1});
+  const Tensor score = floats(ctx, {0.1f, 0.5f});
+  const auto above = [&](float threshold) {
+    return select_rows(ctx, score, Compare::kAbove, floats(ctx, {threshold}));
+  };
+  EXPECT_TRUE(above(0.0f).is_all());
+  EXPECT_TRUE(above(0.5f).is_none());
+  EXPECT_FALSE(above(0.3f).is_all() || above(0.3f).is_none());
+  Tape tape(Device::kCpu);
+  const TapeScope scope(ctx, tape);  // gradients ask for the ids
+  EXPECT_FALSE(above(0.0f).is_all() || above(0.5f).is_none());
 }
 
 TEST(SelectRows, ManyRows) {
