@@ -38,11 +38,64 @@ void half_scores(const float* const* q, int64_t n, int64_t dim, BlockRows keys, 
   scores<FusedHalves>(rows, n, dim, keys, begin, end, out);
 }
 
+// Key E of eight, whose weights are the lanes of w: a lane is multiplied with as it is, where one key's
+// weight would be spread over a register first.
+template <int NQ, int NC, int E>
+[[gnu::always_inline]] inline void add_key(const float16x8_t* w, const uint8_t* row, int64_t d,
+                                           F8 (*sum)[NC]) {
+  FATHOM_UNROLL
+  for (int c = 0; c < NC; ++c) {
+    const float16x8_t v = FusedHalves::at(row, d + 8 * c);
+    FATHOM_UNROLL
+    for (int i = 0; i < NQ; ++i) {
+      sum[i][c].lo = vfmlalq_laneq_low_f16(sum[i][c].lo, v, w[i], E);
+      sum[i][c].hi = vfmlalq_laneq_high_f16(sum[i][c].hi, v, w[i], E);
+    }
+  }
+}
+
+// Keys in whole eights, in order: as value_tile.
+template <int NQ>
+void eight_keys(const float16_t* p, int64_t dim, BlockRows rows, int64_t begin, int64_t end, float* sums) {
+  constexpr int kChunks = 4;
+  for (int64_t d = 0; d < dim; d += 8 * kChunks) {
+    F8 sum[NQ][kChunks];
+    FATHOM_UNROLL
+    for (int i = 0; i < NQ; ++i) {
+      FATHOM_UNROLL
+      for (int c = 0; c < kChunks; ++c) sum[i][c] = load(sums + i * dim + d + 8 * c);
+    }
+    for (int64_t j = begin; j < end; j += 8) {
+      float16x8_t w[NQ];
+      FATHOM_UNROLL
+      for (int i = 0; i < NQ; ++i) w[i] = vld1q_f16(p + i * kBlockKeys + j);
+      const int32_t* slot = rows.slots + j;
+      add_key<NQ, kChunks, 0>(w, rows.base + slot[0] * rows.step, d, sum);
+      add_key<NQ, kChunks, 1>(w, rows.base + slot[1] * rows.step, d, sum);
+      add_key<NQ, kChunks, 2>(w, rows.base + slot[2] * rows.step, d, sum);
+      add_key<NQ, kChunks, 3>(w, rows.base + slot[3] * rows.step, d, sum);
+      add_key<NQ, kChunks, 4>(w, rows.base + slot[4] * rows.step, d, sum);
+      add_key<NQ, kChunks, 5>(w, rows.base + slot[5] * rows.step, d, sum);
+      add_key<NQ, kChunks, 6>(w, rows.base + slot[6] * rows.step, d, sum);
+      add_key<NQ, kChunks, 7>(w, rows.base + slot[7] * rows.step, d, sum);
+    }
+    FATHOM_UNROLL
+    for (int i = 0; i < NQ; ++i) {
+      FATHOM_UNROLL
+      for (int c = 0; c < kChunks; ++c) store(sums + i * dim + d + 8 * c, sum[i][c]);
+    }
+  }
+}
+
 void half_values(const float* p, int64_t n, int64_t dim, BlockRows rows, int64_t begin, int64_t end,
                  float* sums) {
   float16_t halves[kMostQueries * kBlockKeys];
   to_halves(p, n * kBlockKeys, halves);
-  values<FusedHalves>(halves, n, dim, rows, begin, end, sums);
+  const int64_t eights = dim % 32 == 0 ? begin + (end - begin) / 8 * 8 : begin;
+  if (eights > begin) {
+    (n == 1 ? eight_keys<1> : n == 2 ? eight_keys<2> : eight_keys<3>)(halves, dim, rows, begin, eights, sums);
+  }
+  values<FusedHalves>(halves, n, dim, rows, eights, end, sums);
 }
 
 constexpr AttentionBlock fused_table() {

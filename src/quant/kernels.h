@@ -75,8 +75,12 @@ struct TileKernels {
                                 int64_t columns, float* out, int64_t stride);
 };
 
-// Block formats, up to eight rows packed by pack_rows: weights in place, in four streams.
+// Block formats, up to eight rows packed by pack_rows: weights in place.
 struct FewRowsKernels {
+  struct Streams {  // weight rows read together: see Weights
+    int up_to_four_rows, more;
+  };
+  Streams streams[kIntFormats];
   void (*dot_rows[kIntFormats])(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
                                 float* out, int64_t stride);
 };

@@ -12,11 +12,13 @@ inline int8x16_t zip_low(int8x16_t a, int8x16_t b) {
 inline int8x16_t zip_high(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
 }
-inline int32x4_t low_halves(int32x4_t a, int32x4_t b) {
-  return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+// [a0 a1 a0 a1] and [a2 a3 a2 a3]: the scales of two columns, as the lanes of smmla's result want them (row 0
+// column 0, row 0 column 1, row 1 column 0, row 1 column 1).
+inline float32x4_t low_pair(float32x4_t a) {
+  return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(a)));
 }
-inline int32x4_t high_halves(int32x4_t a, int32x4_t b) {
-  return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
+inline float32x4_t high_pair(float32x4_t a) {
+  return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(a)));
 }
 
 // 32 elements of four weight rows: for each 8 elements, rows 0 and 1 side by side, and rows 2 and 3.
@@ -47,11 +49,27 @@ inline float32x4_t load_floats(const uint8_t* bytes) {
   return vreinterpretq_f32_u8(vld1q_u8(bytes));
 }
 
-// Two rows (a pair of a record) with four columns. x: the pair's bytes; floats: its scales 0 0 1 1, and 32
-// bytes on its sums.
+// What a sub-block's sums are multiplied with: the scales of both pairs of columns, and their minima.
 template <class F>
-inline void add_pair(const uint8_t* x, const uint8_t* floats, const Zipped& w, const float32x4_t* scale,
-                     const float32x4_t* min, float32x4_t& even, float32x4_t& odd) {
+struct PairScales {
+  float32x4_t scale[F::kGroups][2], min[2];
+  PairScales(const float32x4_t* scales, const float32x4_t* mins) {
+    for (int group = 0; group < F::kGroups; ++group) {
+      scale[group][0] = low_pair(scales[group]);
+      scale[group][1] = high_pair(scales[group]);
+    }
+    if constexpr (F::kMin) {
+      min[0] = low_pair(mins[0]);
+      min[1] = high_pair(mins[0]);
+    }
+  }
+};
+
+// Two rows (a pair of a record) with two pairs of columns. x: the rows' bytes; floats: their scales 0 0 1 1,
+// and 32 bytes on their sums.
+template <class F>
+inline void add_pair(const uint8_t* x, const uint8_t* floats, const Zipped& w, const PairScales<F>& by,
+                     float32x4_t* acc) {
   constexpr int kSteps = 4 / F::kGroups;
   const float32x4_t x_scale = load_floats(floats);
 #pragma GCC unroll 2
@@ -63,50 +81,75 @@ inline void add_pair(const uint8_t* x, const uint8_t* floats, const Zipped& w, c
       left = vmmlaq_s32(left, q, w.pair[step][0]);
       right = vmmlaq_s32(right, q, w.pair[step][1]);
     }
-    const float32x4_t first = float_of_magic(low_halves(left, right));
-    const float32x4_t second = float_of_magic(high_halves(left, right));
-    even = vfmaq_f32(even, first, vmulq_laneq_f32(scale[group], x_scale, 0));
-    odd = vfmaq_f32(odd, second, vmulq_laneq_f32(scale[group], x_scale, 2));
+    acc[0] = vfmaq_f32(acc[0], float_of_magic(left), vmulq_f32(by.scale[group][0], x_scale));
+    acc[1] = vfmaq_f32(acc[1], float_of_magic(right), vmulq_f32(by.scale[group][1], x_scale));
   }
   if constexpr (F::kMin) {
     const float32x4_t sums = load_floats(floats + 32);
-    even = vfmaq_laneq_f32(even, min[0], sums, 0);
-    odd = vfmaq_laneq_f32(odd, min[0], sums, 2);
+    acc[0] = vfmaq_f32(acc[0], by.min[0], sums);
+    acc[1] = vfmaq_f32(acc[1], by.min[1], sums);
+  }
+}
+
+// How many times four columns are taken together, for `pairs` pairs of rows: twice while the sums leave room,
+// so that the rows' bytes are loaded once for eight.
+template <class F>
+constexpr int fours_of(int pairs) {
+  return pairs <= 2 && F::kSubs == 1 ? 2 : 1;
+}
+
+template <int kPairs>
+inline void store_columns(const float32x4_t (&acc)[kPairs][2], int64_t rows, const Weights& weights,
+                          int64_t column, float* out, int64_t stride) {
+#pragma GCC unroll 4
+  for (int p = 0; p < kPairs; ++p) {
+    float values[2][4];
+    vst1q_f32(values[0], acc[p][0]);
+    vst1q_f32(values[1], acc[p][1]);
+    for (int r = 0; r < 2 && 2 * p + r < rows; ++r) {
+      float* to = out + (2 * p + r) * stride;
+      for (int i = 0; i < 4 && column + i * weights.step < weights.columns; ++i)
+        to[column + i * weights.step] = values[i / 2][2 * r + i % 2];
+    }
   }
 }
 
 template <class F, int kPairs>
 void dot_pairs(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
                int64_t stride) {
+  constexpr int kFours = fours_of<F>(kPairs);
   const int64_t group_bytes = k / 32 * kRowRecord;
   for (int64_t c = 0; c < weights.step; ++c) {
-    Four blocks = four_rows(weights.data, weights.stride, weights.columns, c, weights.step);
-    float32x4_t acc[2 * kPairs];
-    for (float32x4_t& a : acc) a = vdupq_n_f32(0.0f);
-    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
-      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-      F::scales(blocks.row, scale, min);
-#pragma GCC unroll 1
-      for (int sub = 0; sub < F::kSubs; ++sub) {
-        const Zipped w = load_zipped<F>(blocks, sub);
+    Four blocks[kFours];
+    float32x4_t acc[kFours][kPairs][2];
+#pragma GCC unroll 2
+    for (int f = 0; f < kFours; ++f) {
+      blocks[f] =
+          four_rows(weights.data, weights.stride, weights.columns, c + 4 * f * weights.step, weights.step);
 #pragma GCC unroll 4
-        for (int p = 0; p < kPairs; ++p) {
-          const uint8_t* record = packed + p / 2 * group_bytes + (b + sub) * kRowRecord;
-          add_pair<F>(record + 16 * (p % 2), record + 128 + 16 * (p % 2), w, scale + sub * F::kGroups,
-                      min + sub, acc[2 * p], acc[2 * p + 1]);
+      for (auto& pair : acc[f]) pair[0] = pair[1] = vdupq_n_f32(0.0f);
+    }
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+#pragma GCC unroll 2
+      for (int f = 0; f < kFours; ++f) {
+        float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
+        F::scales(blocks[f].row, scale, min);
+#pragma GCC unroll 1
+        for (int sub = 0; sub < F::kSubs; ++sub) {
+          const Zipped w = load_zipped<F>(blocks[f], sub);
+          const PairScales<F> by(scale + sub * F::kGroups, min + sub);
+#pragma GCC unroll 4
+          for (int p = 0; p < kPairs; ++p) {
+            const uint8_t* record = packed + p / 2 * group_bytes + (b + sub) * kRowRecord;
+            add_pair<F>(record + 16 * (p % 2), record + 128 + 16 * (p % 2), w, by, acc[f][p]);
+          }
         }
-      }
-      for (const uint8_t*& row : blocks.row) row += F::kBytes;
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < 2 * kPairs; ++r) {
-      if (r >= rows) break;
-      float values[4];
-      vst1q_f32(values, acc[r]);
-      for (int64_t i = 0; i < 4 && c + i * weights.step < weights.columns; ++i) {
-        out[r * stride + c + i * weights.step] = values[i];
+        for (const uint8_t*& row : blocks[f].row) row += F::kBytes;
       }
     }
+#pragma GCC unroll 2
+    for (int f = 0; f < kFours; ++f)
+      store_columns(acc[f], rows, weights, c + 4 * f * weights.step, out, stride);
   }
 }
 
@@ -118,9 +161,14 @@ void dot_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& wei
   dot_pairs<F, 4>(packed, rows, k, weights, out, stride);
 }
 
+template <class F>
+constexpr FewRowsKernels::Streams kStreams = {4 * fours_of<F>(2), 4 * fours_of<F>(4)};
+
 }  // namespace
 
 const FewRowsKernels kI8mmFewRows = {
+    .streams = {kStreams<Q8_0>, kStreams<Q4_0>, kStreams<Q4_1>, kStreams<Q5_0>, kStreams<Q5_1>,
+                kStreams<Q4_K>, kStreams<Q5_K>, kStreams<Q6_K>},
     .dot_rows = {dot_rows<Q8_0>, dot_rows<Q4_0>, dot_rows<Q4_1>, dot_rows<Q5_0>, dot_rows<Q5_1>,
                  dot_rows<Q4_K>, dot_rows<Q5_K>, dot_rows<Q6_K>},
 };

@@ -204,7 +204,10 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
                                  in_streams(weights, kernels.row->streams[format]), out);
   } else if (int_format(dtype, &format)) {
     if (kernels.few && x.count <= 8) {
-      return kernels.few->dot_rows[format](packed, x.count, x.k, in_streams(weights, 4), out, out_stride);
+      const FewRowsKernels::Streams& streams = kernels.few->streams[format];
+      const int wanted = x.count <= 4 ? streams.up_to_four_rows : streams.more;
+      return kernels.few->dot_rows[format](packed, x.count, x.k, in_streams(weights, wanted), out,
+                                           out_stride);
     }
     const auto run = x.count <= kFewRows ? multiply_streams : multiply_tiles;
     run(*kernels.tile, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
