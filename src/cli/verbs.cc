@@ -15,6 +15,7 @@ std::span<const Verb> verbs() {
       {"train", "train a model from a recipe", run_train},
       {"tune", "train a method's routers or gates on a pretrained model", run_tune},
       {"calibrate", "find a method's thresholds for a grid of budgets", run_calibrate},
+      {"eval", "benchmark scores by lm-evaluation-harness's rules", run_eval},
   };
   return kVerbs;
 }

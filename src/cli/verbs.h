@@ -21,6 +21,7 @@ int run_bench(const Arguments& arguments);
 int run_train(const Arguments& arguments);
 int run_tune(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
+int run_eval(const Arguments& arguments);
 
 struct Verb {
   const char* name;

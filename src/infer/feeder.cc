@@ -34,15 +34,18 @@ void Feeder::add(const Feed& feed) {
   const auto count = static_cast<int64_t>(feed.tokens.size());
   const int64_t past = cache_.rows(feed.sequence) - feed.again;
   cache_.reserve(ctx_, feed.sequence, count - feed.again);
+  const int64_t from = feed.logits_from >= 0             ? feed.logits_from
+                       : feed.logits == LogitsFor::kAll  ? 0
+                       : feed.logits == LogitsFor::kLast ? count - 1
+                                                         : count;
   for (int64_t i = 0; i < count; ++i) {
-    const bool wants = feed.logits == LogitsFor::kAll || (feed.logits == LogitsFor::kLast && i + 1 == count);
     rows_.push_back(
-        {feed.tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), feed.sequence, wants});
+        {feed.tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), feed.sequence, i >= from});
   }
   if (feed.tentative) return;
-  add_dense(count, past, feed.logits == LogitsFor::kAll ? count : feed.logits == LogitsFor::kLast);
+  add_dense(count, past, count - from);
   counted_rows_ += count;
-  counted_logits_ = counted_logits_ || feed.logits != LogitsFor::kNone;
+  counted_logits_ = counted_logits_ || from < count;
 }
 
 void Feeder::add_plain(int64_t count, int64_t past) {

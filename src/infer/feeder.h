@@ -26,6 +26,7 @@ struct Feed {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;
   LogitsFor logits = LogitsFor::kLast;
+  int64_t logits_from = -1;  // or logits for the tokens from here on
   // Drafts, and their verification: the books leave such rows out until it is known which of them stay
   // (Feeder::add_plain).
   bool tentative = false;

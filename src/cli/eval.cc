@@ -1,0 +1,213 @@
+// fathom eval: benchmark scores by lm-evaluation-harness's rules.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/session.h"
+#include "cli/verbs.h"
+#include "eval/evaluate.h"
+#include "io/atomic_file.h"
+
+namespace fathom {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostSequences = 32;
+constexpr int64_t kCacheBytes = int64_t{1} << 30;
+
+struct Options {
+  ModelOptions model;
+  std::string tasks, samples;
+  TaskOptions task;
+};
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+    if (names.back().empty())
+      throw UsageError(
+          fmt::format("--tasks must be names with commas between them, got '{}'", printable(text)));
+    if (std::count(names.begin(), names.end(), names.back()) > 1)
+      throw UsageError(fmt::format("--tasks names {} twice", printable(names.back())));
+    begin = end + 1;
+  }
+  return names;
+}
+
+bool parse(Args& args, Options& o, const Arguments& arguments) {
+  args.text("--tasks", o.tasks, "T,T,…",
+            "Benchmarks by name (see docs/evaluation.md), or .jsonl and .txt files");
+  args.text("--data-dir", o.task.data_dir, "DIR", "Folder that holds NAME/SPLIT.jsonl of each named task");
+  args.integer("--limit", o.task.limit, "Items of each task at most (0: all)", 0, INT32_MAX);
+  args.integer("--shots", o.task.shots, "Few-shot examples before each item (-1: as the task has it)", -1,
+               1000);
+  args.text("--samples", o.samples, "FILE", "Write each item's scores and answers as JSONL");
+  add_model_options(args, o.model, true);
+  if (!args.parse(arguments)) return false;
+  check_model_options(args, o.model);
+  if (o.tasks.empty()) throw UsageError("eval: --tasks is missing");
+  return true;
+}
+
+// As many sequences as a cache of moderate size holds: each takes the longest one's room.
+int64_t sequences_for(const Session& session, int64_t longest) {
+  const ModelConfig& config = session.model().config;
+  const KvCacheOptions& cache = session.cache_options();
+  const int64_t entry =
+      config.kv_heads * (row_bytes(cache.k_type, config.head_dim) + row_bytes(cache.v_type, config.head_dim));
+  return std::clamp<int64_t>(kCacheBytes / std::max<int64_t>(1, entry * config.layers * longest), 1,
+                             kMostSequences);
+}
+
+Json number(double value) {
+  return std::isnan(value) ? Json() : Json(value);
+}
+
+const Metric* find(const std::vector<Metric>& metrics, const std::string& name) {
+  const auto found =
+      std::find_if(metrics.begin(), metrics.end(), [&](const Metric& metric) { return metric.name == name; });
+  return found == metrics.end() ? nullptr : &*found;
+}
+
+// acc is the share of right answers whatever the task calls it; null where nothing is judged.
+Json scores_json(const std::vector<Metric>& metrics, size_t n) {
+  Json out;
+  const bool judged = !metrics.empty() && (metrics[0].name == "acc" || metrics[0].name == "exact_match");
+  const Metric* norm = find(metrics, "acc_norm");
+  out["n"] = n;
+  out["acc"] = judged ? number(metrics[0].value) : Json();
+  out["acc_norm"] = norm ? number(norm->value) : Json();
+  out["stderr"] = judged ? number(metrics[0].error) : Json();
+  for (const Metric& metric : metrics) {
+    if (metric.name == "acc") continue;
+    out[metric.name] = number(metric.value);
+    if (!std::isnan(metric.error)) out[metric.name + "_stderr"] = metric.error;
+  }
+  return out;
+}
+
+Json task_json(const Task& task, const EncodedTask& encoded, const TaskResult& result) {
+  Json out = scores_json(result.metrics, task.items.size());
+  out["shots"] = task.shots;
+  out["truncated"] = encoded.cut;
+  out["seconds"] = result.seconds;
+  if (result.groups.empty()) return out;
+  Json groups;
+  for (const auto& [name, metrics] : result.groups) {
+    const auto n = std::count_if(task.items.begin(), task.items.end(),
+                                 [&, &group = name](const EvalItem& item) { return item.group == group; });
+    groups[name] = scores_json(metrics, static_cast<size_t>(n));
+  }
+  out["groups"] = std::move(groups);
+  return out;
+}
+
+Json sample_json(const Task& task, size_t i, const ItemResult& result) {
+  const EvalItem& item = task.items[i];
+  Json out{{"task", task.spec.name}, {"index", i}, {"id", item.id}};
+  if (task.spec.kind == TaskKind::kGenerate) {
+    out["text"] = result.text;
+    for (const Judgement& one : result.judgements)
+      out[one.name] = {{"answer", one.answer}, {"right", one.right}};
+    return out;
+  }
+  for (const TextScore& score : result.scores) out["logprobs"].push_back(score.logprob);
+  if (task.spec.kind == TaskKind::kContinue) out["greedy"] = result.scores.front().greedy;
+  if (task.spec.kind == TaskKind::kChoice) {
+    out["gold"] = item.gold;
+    out["predicted"] = result.predicted;
+    out["predicted_norm"] = result.predicted_norm;
+  }
+  return out;
+}
+
+std::string row_of(const Task& task, const std::vector<Metric>& metrics, size_t n, const std::string& name) {
+  std::string out;
+  for (const Metric& metric : metrics) {
+    const std::string error = std::isnan(metric.error) ? "" : fmt::format("± {:.4f}", metric.error);
+    out += fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10.4f} {}\n", printable(name), n, task.shots,
+                       metric.name, metric.value, error);
+  }
+  if (metrics.empty())
+    out = fmt::format("{:<28} {:>6} {:>6}  not judged: the answers are programs, which eval does not run\n",
+                      printable(name), n, task.shots);
+  return out;
+}
+
+}  // namespace
+
+int run_eval(const Arguments& arguments) {
+  Args args("eval", "Scores a model on benchmarks, by lm-evaluation-harness's rules.",
+            "fathom eval -m model.gguf --tasks arc_challenge,hellaswag --data-dir benchmarks --limit 200\n"
+            "  fathom eval -m builtin --tasks my_questions.jsonl --json");
+  Options o;
+  if (!parse(args, o, arguments)) return 0;
+  std::vector<Task> tasks;
+  for (const std::string& name : split_names(o.tasks)) tasks.push_back(load_task(name, o.task));
+  std::unique_ptr<AtomicFile> samples;
+  if (!o.samples.empty()) samples = std::make_unique<AtomicFile>(o.samples);
+
+  Session session(o.model);
+  const RequestEncoder encoder(session.tokenizer(), session.context());
+  std::vector<EncodedTask> encoded;
+  int64_t longest = 1, cut = 0;
+  for (const Task& task : tasks) {
+    encoded.push_back(encode_task(task, encoder));
+    longest = std::max(longest, encoded.back().longest);
+    cut += encoded.back().cut;
+    if (encoded.back().cut > 0)
+      log_warn(
+          fmt::format("{}: {} of {} items are longer than the context of {} tokens and were cut on the left",
+                      printable(task.spec.name), encoded.back().cut, task.items.size(), session.context()));
+  }
+  session.make_cache(longest, sequences_for(session, longest));
+
+  BatchOptions batch;
+  batch.whole = session.method() && session.method()->needs_whole_prompt();
+  batch.cancel = &interrupted();
+  Json by_task = Json::object();
+  std::string table =
+      fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10}\n", "task", "items", "shots", "metric", "value");
+  double seconds = 0;
+  for (size_t t = 0; t < tasks.size(); ++t) {
+    Progress progress(tasks[t].spec.name, static_cast<int64_t>(tasks[t].items.size()));
+    batch.on_progress = [&](int64_t items) { progress.add(items); };
+    const TaskResult result = evaluate(session.feeder(), tasks[t], encoded[t], batch);
+    if (result.cancelled) return kInterruptedExit;
+    seconds += result.seconds;
+    by_task[tasks[t].spec.name] = task_json(tasks[t], encoded[t], result);
+    table += row_of(tasks[t], result.metrics, tasks[t].items.size(), tasks[t].spec.name);
+    for (size_t i = 0; samples && i < result.items.size(); ++i)
+      samples->write(
+          sample_json(tasks[t], i, result.items[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
+          "\n");
+  }
+  if (samples) samples->commit();
+
+  const Savings savings = session.feeder().savings();
+  if (!o.model.json) {
+    table += fmt::format("{:.1f} s", seconds);
+    if (session.method())
+      table += fmt::format("; {:.1f} % of units skipped, {:.3f} of the blocks' multiply-adds",
+                           100 * savings.skip_ratio, savings.block_flops);
+    print(table + "\n");
+    return 0;
+  }
+  Json out;
+  out["tasks"] = std::move(by_task);
+  out["seconds"] = seconds;
+  out["truncated"] = cut;
+  add_savings(out, savings);
+  print_json(out);
+  return 0;
+}
+
+}  // namespace fathom

@@ -1,0 +1,35 @@
+// A question of a benchmark, in the one form that all of them are brought to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fathom {
+
+enum class TaskKind : uint8_t {
+  kChoice,    // which of several texts is the most likely
+  kContinue,  // how likely a text's end is, and whether greedy decoding would write it
+  kGenerate,  // an answer that the model writes
+  kRolling,   // the perplexity of whole texts
+};
+
+// log P(continuation | context) is asked for.
+struct ScoredText {
+  std::string context, continuation;
+};
+
+struct EvalItem {
+  std::string id;
+  std::string group;                 // a subject or paradigm with scores of its own; "": none
+  std::vector<ScoredText> options;   // kChoice: one per choice; kContinue: one
+  std::vector<int64_t> characters;   // kChoice: of each choice as the file has it; acc_norm divides by them
+  int64_t gold = 0;                  // kChoice: the right option
+  std::string prompt;                // kGenerate
+  std::vector<std::string> answers;  // kGenerate: each of them is right
+  std::string text;                  // kRolling
+  std::string description;           // what stands before the examples and the item
+  std::string example;               // the item with its answer, as others see it before their own question
+};
+
+}  // namespace fathom
