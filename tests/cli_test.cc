@@ -14,8 +14,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 const std::string kData = FATHOM_TEST_DATA;
-const Words kVerbs{"generate", "chat",  "score", "tokenize", "info",     "convert",
-                   "quantize", "bench", "train", "tune",     "calibrate"};
+const Words kVerbs{"generate", "chat",  "score", "tokenize", "info",      "convert",
+                   "quantize", "bench", "train", "tune",     "calibrate", "eval"};
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());

@@ -6,6 +6,11 @@
 
 namespace fathom {
 
+Slots::Slots(Feeder& feeder)
+    : feeder_(feeder), held_(static_cast<size_t>(feeder.cache().sequences())), busy_(held_.size()) {
+  for (size_t slot = 0; slot < held_.size(); ++slot) feeder_.truncate(static_cast<int32_t>(slot), 0);
+}
+
 int32_t Slots::take(std::span<const int32_t> tokens) {
   size_t best = held_.size();
   int64_t longest = -1;

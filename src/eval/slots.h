@@ -10,8 +10,7 @@ namespace fathom {
 
 class Slots {
  public:
-  explicit Slots(Feeder& feeder)
-      : feeder_(feeder), held_(static_cast<size_t>(feeder.cache().sequences())), busy_(held_.size()) {}
+  explicit Slots(Feeder& feeder);  // all sequences begin anew
 
   bool any_free() const { return taken_ < busy_.size(); }
   // The free sequence that holds the most of what `tokens` begins with.

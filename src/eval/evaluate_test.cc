@@ -1,0 +1,311 @@
+#include "eval/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "eval/batch_generate.h"
+#include "eval/harness_golden_test.h"
+#include "infer/generate.h"
+#include "infer/score.h"
+#include "infer/story_model_test.h"
+#include "skip/tiny_model_test.h"
+
+namespace fathom {
+namespace {
+
+std::vector<size_t> in_order(size_t count) {
+  std::vector<size_t> order(count);
+  std::iota(order.begin(), order.end(), size_t{0});
+  return order;
+}
+
+std::vector<double> logprobs_of(const std::vector<std::vector<TextScore>>& scores) {
+  std::vector<double> all;
+  for (const auto& item : scores) {
+    for (const TextScore& score : item) all.push_back(score.logprob);
+  }
+  return all;
+}
+
+// The model that the harness's goldens were made with.
+struct GoldenModel {
+  Context ctx{{.device = Device::kCpu, .threads = 1}};
+  Model model = load_model(ctx, FATHOM_TEST_DATA "/models/smollm2");
+  KvCache cache;
+  DensePolicy policy;
+  PolicyState state;
+  Feeder feeder;
+  RequestEncoder encoder;
+
+  explicit GoldenModel(int64_t context, int64_t sequences = 3)
+      : cache(ctx, model.config,
+              {.sequences = sequences, .context = context, .k_type = DType::kF32, .v_type = DType::kF32}),
+        feeder(ctx, model, cache, policy, state),
+        encoder(*model.tokenizer, context) {}
+};
+
+TEST(Evaluate, LogLikelihoodsAreTheHarnesss) {
+  const auto golden = harness_goldens()["model"];
+  GoldenModel tiny(golden["context"]);
+  std::vector<ItemRequests> items;
+  for (const auto& pair : golden["pairs"])
+    items.push_back(
+        {tiny.encoder.pair(pair["context"].get<std::string>(), pair["continuation"].get<std::string>())});
+  const auto scores = score_items(tiny.feeder, items, in_order(items.size()), {});
+  int greedy = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    EXPECT_NEAR(scores[i][0].logprob, golden["pairs"][i]["logprob"], 1e-4) << golden["pairs"][i];
+    EXPECT_EQ(scores[i][0].greedy, golden["pairs"][i]["greedy"]);
+    greedy += scores[i][0].greedy;
+  }
+  EXPECT_EQ(greedy, 1);
+}
+
+TEST(Evaluate, RollingLogLikelihoodsAreTheHarnesss) {
+  const auto golden = harness_goldens()["model"];
+  GoldenModel tiny(golden["context"]);
+  for (const auto& text : golden["rolling"]) {
+    const std::vector<ItemRequests> items{tiny.encoder.rolling(text["text"].get<std::string>())};
+    double sum = 0;
+    for (const double logprob : logprobs_of(score_items(tiny.feeder, items, in_order(1), {}))) sum += logprob;
+    EXPECT_NEAR(sum, text["logprob"], 1e-5 * std::abs(sum)) << text["text"];
+  }
+}
+
+TEST(Evaluate, GreedyTextsAreTheHarnesss) {
+  const auto golden = harness_goldens()["model"];
+  GoldenModel tiny(golden["context"], 2);
+  for (const auto& one : golden["generated"]) {
+    const GenerationRules rules{one["until"].get<std::vector<std::string>>(), golden["max_tokens"]};
+    const std::vector<ItemRequests> prompts{
+        {tiny.encoder.prompt(one["prompt"].get<std::string>(), rules.max_tokens)}};
+    EXPECT_EQ(generate_items(tiny.feeder, prompts, in_order(1), rules, {})[0], one["text"]) << one["prompt"];
+  }
+}
+
+Task story_task(TaskKind kind) {
+  Task task;
+  task.spec.kind = kind;
+  const std::vector<std::string> starts{"Once upon a time, there was a", "Tom had a big", "The cat sat on",
+                                        "Once upon a time, there", "Lily went to the park. She saw a big"};
+  for (size_t i = 0; i < starts.size(); ++i) {
+    EvalItem item;
+    item.id = std::to_string(i);
+    for (const char* end : {" little girl.", " dog", " little boy named Tim", " x"})
+      item.options.push_back({starts[i], end});
+    item.characters = {12, 3, 20, 1};
+    item.gold = static_cast<int64_t>(i % 4);
+    item.prompt = starts[i];
+    task.items.push_back(item);
+  }
+  task.spec.generation = {{"."}, 24, AnswerRule::kNone};
+  return task;
+}
+
+// A task that runs in any number of sequences and passes of any size gives what every request gives alone.
+TEST(Evaluate, ScoresAreThoseOfEachRequestAlone) {
+  const Task task = story_task(TaskKind::kChoice);
+  std::vector<double> alone;
+  StoryModel one;
+  const RequestEncoder encoder(*one.model.tokenizer, 512);
+  const EncodedTask encoded = encode_task(task, encoder);
+  for (const ItemRequests& item : encoded.items) {
+    for (const TokenRequest& request : item) {
+      const ScoreResult result = score(one.feeder, request.tokens);
+      double sum = 0;
+      for (size_t i = request.tokens.size() - static_cast<size_t>(request.scored); i < request.tokens.size();
+           ++i)
+        sum += static_cast<double>(result.logprobs[i]);
+      alone.push_back(sum);
+    }
+  }
+  for (const int64_t sequences : {1, 2, 8}) {
+    for (const int64_t rows : {1, 7, 512}) {
+      StoryModel story(128, sequences);
+      BatchOptions options;
+      options.rows = rows;
+      int64_t done = 0;
+      options.on_progress = [&](int64_t items) { done += items; };
+      const TaskResult result = evaluate(story.feeder, task, encoded, options);
+      EXPECT_EQ(done, 5);
+      std::vector<double> batched;
+      for (const ItemResult& item : result.items) {
+        for (const TextScore& each : item.scores) batched.push_back(each.logprob);
+      }
+      EXPECT_EQ(batched, alone) << sequences << " sequences, passes of " << rows;
+    }
+  }
+}
+
+TEST(Evaluate, SharedTokensAreComputedOnce) {
+  const Task task = story_task(TaskKind::kChoice);
+  StoryModel story(128, 1);
+  const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 512));
+  // One sequence: each item's tree of tokens, less what it begins with in common with the item before it.
+  const uint64_t before = story.feeder.work().unit_rows;
+  const std::vector<ItemRequests> first{encoded.items[0]};
+  score_items(story.feeder, first, in_order(1), {});
+  const auto rows = (story.feeder.work().unit_rows - before) / (2 * 5);  // 5 layers, 2 units
+  size_t longest = 0, all = 0;
+  for (const TokenRequest& request : encoded.items[0]) {
+    longest = std::max(longest, request.tokens.size() - 1);
+    all += request.tokens.size() - 1;
+  }
+  size_t tree = encoded.items[0][0].tokens.size() - static_cast<size_t>(encoded.items[0][0].scored);
+  for (const TokenRequest& request : encoded.items[0]) tree += static_cast<size_t>(request.scored) - 1;
+  EXPECT_GE(rows, longest);
+  EXPECT_LE(rows, tree);  // the context once, and each choice's tokens but the last
+  EXPECT_LT(tree, all);
+  const uint64_t again = story.feeder.work().unit_rows;
+  score_items(story.feeder, first, in_order(1), {});
+  EXPECT_EQ((story.feeder.work().unit_rows - again) / 10, rows);  // a new call knows nothing of the last
+}
+
+TEST(Evaluate, GeneratesWhatTheGeneratorDoes) {
+  const Task task = story_task(TaskKind::kGenerate);
+  StoryModel one;
+  const EncodedTask encoded = encode_task(task, RequestEncoder(*one.model.tokenizer, 512));
+  std::vector<std::string> alone;
+  for (const ItemRequests& item : encoded.items) {
+    GenerateOptions options;
+    options.sampler.temperature = 0;
+    options.max_tokens = 24;
+    options.stops = {"."};
+    const GenerateResult result = Generator(one.feeder).run(item.front().tokens, options);
+    alone.emplace_back(before_stops(one.model.tokenizer->decode(result.ids), options.stops));
+    one.feeder.truncate(0, 0);
+  }
+  for (const int64_t sequences : {1, 3}) {
+    for (const int64_t rows : {2, 512}) {
+      StoryModel story(128, sequences);
+      BatchOptions options;
+      options.rows = rows;
+      const TaskResult result = evaluate(story.feeder, task, encoded, options);
+      for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(result.items[i].text, alone[i]);
+    }
+  }
+}
+
+TEST(Evaluate, PredictsTheLikeliest) {
+  Task task = story_task(TaskKind::kChoice);
+  StoryModel story(128, 4);
+  const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 512));
+  for (EvalItem& item : task.items) item.gold = 0;
+  const TaskResult result = evaluate(story.feeder, task, encoded, {});
+  double right = 0, right_norm = 0;
+  for (size_t i = 0; i < task.items.size(); ++i) {
+    const ItemResult& item = result.items[i];
+    for (size_t o = 0; o < 4; ++o) {
+      const auto best = static_cast<size_t>(item.predicted), norm = static_cast<size_t>(item.predicted_norm);
+      EXPECT_GE(item.scores[best].logprob, item.scores[o].logprob);
+      EXPECT_GE(item.scores[norm].logprob / static_cast<double>(task.items[i].characters[norm]),
+                item.scores[o].logprob / static_cast<double>(task.items[i].characters[o]));
+    }
+    right += item.predicted == 0;
+    right_norm += item.predicted_norm == 0;
+  }
+  ASSERT_EQ(result.metrics.size(), 2u);
+  EXPECT_EQ(result.metrics[0].name, "acc");
+  EXPECT_DOUBLE_EQ(result.metrics[0].value, right / 5);
+  EXPECT_DOUBLE_EQ(result.metrics[1].value, right_norm / 5);
+}
+
+TEST(Evaluate, PerplexitiesComeFromTheSameSum) {
+  Task task;
+  task.spec.kind = TaskKind::kRolling;
+  task.items.resize(2);
+  task.items[0].text = "Once upon a time, there was a girl.";
+  task.items[1].text = "The dog ran é.";
+  StoryModel story(16, 2);
+  const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 16));
+  const TaskResult result = evaluate(story.feeder, task, encoded, {});
+  double logprob = 0, tokens = 0;
+  for (const ItemResult& item : result.items) {
+    for (const TextScore& window : item.scores) logprob += window.logprob;
+  }
+  for (const EvalItem& item : task.items) tokens += static_cast<double>(story.encode(item.text).size());
+  EXPECT_NEAR(result.metrics[0].value, std::exp(-logprob / tokens), 1e-9);
+  EXPECT_NEAR(result.metrics[1].value, std::exp(-logprob / 12), 1e-9 * result.metrics[1].value);
+  EXPECT_NEAR(result.metrics[2].value, std::exp(-logprob / 50), 1e-9);
+  EXPECT_NEAR(result.metrics[3].value, -logprob / 50 / std::log(2.0), 1e-9);
+}
+
+TEST(Evaluate, StopsWhenCancelled) {
+  const Task task = story_task(TaskKind::kChoice);
+  StoryModel story(128, 1);
+  const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 512));
+  std::atomic<bool> cancel{false};
+  BatchOptions options;
+  options.cancel = &cancel;
+  options.on_progress = [&](int64_t) { cancel = true; };
+  EXPECT_TRUE(evaluate(story.feeder, task, encoded, options).cancelled);
+}
+
+TEST(Evaluate, WhatDoesNotFitIsNamed) {
+  Task task = story_task(TaskKind::kChoice);
+  task.spec.name = "mine";
+  StoryModel story;
+  try {
+    encode_task(task, RequestEncoder(*story.model.tokenizer, 4));
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("mine, item 0: ' little girl.' has ", 0), 0u) << error.what();
+  }
+  task.items.resize(1);
+  task.items[0].options.resize(2);
+  EXPECT_EQ(encode_task(task, RequestEncoder(*story.model.tokenizer, 10)).cut, 1);
+  EXPECT_EQ(encode_task(task, RequestEncoder(*story.model.tokenizer, 100)).cut, 0);
+}
+
+// With skipping, too: each request as if it were alone, for methods with every kind of memory.
+TEST(Evaluate, BatchesDoNotChangeWhoSkips) {
+  for (const char* method :
+       {R"({"name": "random", "rows_kept": 0.6})", R"({"name": "mind_skip", "pool": "prefix:6"})",
+        R"({"name": "mind_skip", "pool": "prompt"})", R"({"name": "skip_middle"})",
+        R"({"name": "gate_skip", "skipped_kv": "copy"})"}) {
+    SCOPED_TRACE(method);
+    Rig rig(method);
+    Rng rng(8);
+    std::vector<ItemRequests> items;
+    for (int i = 0; i < 6; ++i) {
+      std::vector<int32_t> context;
+      for (uint32_t n = 3 + rng.below(12); n > 0; --n) context.push_back(static_cast<int32_t>(rng.below(3)));
+      ItemRequests requests;
+      for (int choice = 0; choice < 3; ++choice) {
+        TokenRequest request{context, 1 + static_cast<int64_t>(rng.below(5)), 0};
+        for (int64_t t = 0; t < request.scored; ++t)
+          request.tokens.push_back(static_cast<int32_t>(rng.below(3)));
+        requests.push_back(request);
+      }
+      items.push_back(requests);
+    }
+    BatchOptions options;
+    options.whole = rig.policy->needs_whole_prompt();
+    const auto run = [&](std::span<const ItemRequests> some, int64_t sequences, int64_t rows) {
+      KvCache cache(rig.ctx, rig.model.config,
+                    {.sequences = sequences,
+                     .context = 32,
+                     .k_type = DType::kF32,
+                     .v_type = DType::kF32,
+                     .key_bias = rig.policy->has_key_bias()});
+      const auto state = rig.make_state(sequences);
+      Feeder feeder(rig.ctx, rig.model, cache, *rig.policy, *state);
+      options.rows = rows;
+      return logprobs_of(score_items(feeder, some, in_order(some.size()), options));
+    };
+    std::vector<double> alone;
+    for (const ItemRequests& item : items) {
+      for (const TokenRequest& request : item) {
+        const std::vector<ItemRequests> single{{request}};
+        alone.push_back(run(single, 1, 512)[0]);
+      }
+    }
+    for (const int64_t sequences : {1, 4}) {
+      for (const int64_t rows : {5, 40, 512}) EXPECT_EQ(run(items, sequences, rows), alone);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fathom
