@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "eval/harness_golden_test.h"
 #include "eval/metrics.h"
 

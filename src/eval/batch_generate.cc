@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/format.h"
-#include "eval/slots.h"
+#include "eval/prefix_slots.h"
 #include "tensor/arena.h"
 #include "text/utf8_stream.h"
 
@@ -115,7 +115,7 @@ class GreedyBatch {
   std::span<const size_t> order_;
   const GenerationRules& rules_;
   const BatchOptions& options_;
-  Slots slots_;
+  PrefixSlots slots_;
   std::vector<int32_t> ends_;
   size_t next_ = 0;  // of order_
   std::vector<Job> jobs_;

@@ -5,7 +5,7 @@
 
 #include "base/format.h"
 #include "eval/plan.h"
-#include "eval/slots.h"
+#include "eval/prefix_slots.h"
 #include "ops/token_log_probs.h"
 #include "tensor/arena.h"
 
@@ -164,7 +164,7 @@ class Scorer {
   std::span<const ItemRequests> items_;
   std::span<const size_t> order_;
   const BatchOptions& options_;
-  Slots slots_;
+  PrefixSlots slots_;
   size_t next_ = 0;  // of order_
   std::vector<Job> jobs_;
   std::vector<std::vector<TextScore>> scores_;

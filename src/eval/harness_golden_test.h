@@ -1,14 +1,9 @@
-// tests/data/eval/harness.json (tools/make_eval_goldens.py).
 #pragma once
 
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace fathom {
 
-inline nlohmann::json harness_goldens() {
-  std::ifstream file(FATHOM_TEST_DATA "/eval/harness.json");
-  return nlohmann::json::parse(file);
-}
+nlohmann::json harness_goldens();  // tests/data/eval/harness.json (tools/make_eval_goldens.py)
 
 }  // namespace fathom

@@ -8,9 +8,9 @@
 
 namespace fathom {
 
-class Slots {
+class PrefixSlots {
  public:
-  explicit Slots(Feeder& feeder);  // all sequences begin anew
+  explicit PrefixSlots(Feeder& feeder);  // all sequences begin anew
 
   bool any_free() const { return taken_ < busy_.size(); }
   // The free sequence that holds the most of what `tokens` begins with.
