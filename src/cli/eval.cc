@@ -57,14 +57,15 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-// As many sequences as a cache of moderate size holds: each takes the longest one's room.
-int64_t sequences_for(const Session& session, int64_t longest) {
+// As many sequences as there are items for, and as a cache of moderate size holds: each takes the longest
+// one's room.
+int64_t sequences_for(const Session& session, int64_t items, int64_t longest) {
   const ModelConfig& config = session.model().config;
   const KvCacheOptions& cache = session.cache_options();
   const int64_t entry =
       config.kv_heads * (row_bytes(cache.k_type, config.head_dim) + row_bytes(cache.v_type, config.head_dim));
   return std::clamp<int64_t>(kCacheBytes / std::max<int64_t>(1, entry * config.layers * longest), 1,
-                             kMostSequences);
+                             std::min(items, kMostSequences));
 }
 
 Json number(double value) {
@@ -129,17 +130,64 @@ Json sample_json(const Task& task, size_t i, const ItemResult& result) {
   return out;
 }
 
-std::string row_of(const Task& task, const std::vector<Metric>& metrics, size_t n, const std::string& name) {
+std::string row_of(const Task& task, const std::vector<Metric>& metrics) {
+  const std::string head =
+      fmt::format("{:<28} {:>6} {:>6}", printable(task.spec.name), task.items.size(), task.shots);
+  if (metrics.empty()) return head + "  not judged: the answers are programs, which eval does not run\n";
   std::string out;
   for (const Metric& metric : metrics) {
-    const std::string error = std::isnan(metric.error) ? "" : fmt::format("± {:.4f}", metric.error);
-    out += fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10.4f} {}\n", printable(name), n, task.shots,
-                       metric.name, metric.value, error);
+    const std::string error = std::isnan(metric.error) ? "" : fmt::format(" ± {:.4f}", metric.error);
+    out += fmt::format("{}  {:<20} {:>10.4f}{}\n", head, metric.name, metric.value, error);
   }
-  if (metrics.empty())
-    out = fmt::format("{:<28} {:>6} {:>6}  not judged: the answers are programs, which eval does not run\n",
-                      printable(name), n, task.shots);
   return out;
+}
+
+// Every task's tokens, before any of them runs: the cache is made for the longest.
+struct Encoded {
+  std::vector<EncodedTask> tasks;
+  int64_t longest = 1, most_items = 1, cut = 0;
+};
+
+Encoded encode_all(const Session& session, const std::vector<Task>& tasks) {
+  const RequestEncoder encoder(session.tokenizer(), session.context());
+  Encoded all;
+  for (const Task& task : tasks) {
+    const EncodedTask& one = all.tasks.emplace_back(encode_task(task, encoder));
+    all.longest = std::max(all.longest, one.longest);
+    all.most_items = std::max(all.most_items, static_cast<int64_t>(task.items.size()));
+    all.cut += one.cut;
+    if (one.cut > 0)
+      log_warn(
+          fmt::format("{}: {} of {} items are longer than the context of {} tokens and were cut on the left",
+                      printable(task.spec.name), one.cut, task.items.size(), session.context()));
+  }
+  return all;
+}
+
+struct Report {
+  Json tasks = Json::object();
+  std::string table =
+      fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10}\n", "task", "items", "shots", "metric", "value");
+  double seconds = 0;
+};
+
+// false: interrupted.
+bool run_task(Session& session, const Task& task, const EncodedTask& encoded, AtomicFile* samples,
+              Report& report) {
+  Progress progress(task.spec.name, static_cast<int64_t>(task.items.size()));
+  BatchOptions batch;
+  batch.whole = session.method() && session.method()->needs_whole_prompt();
+  batch.cancel = &interrupted();
+  batch.on_progress = [&](int64_t items) { progress.add(items); };
+  const TaskResult result = evaluate(session.feeder(), task, encoded, batch);
+  if (result.cancelled) return false;
+  report.seconds += result.seconds;
+  report.tasks[task.spec.name] = task_json(task, encoded, result);
+  report.table += row_of(task, result.metrics);
+  for (size_t i = 0; samples && i < result.items.size(); ++i)
+    samples->write(
+        sample_json(task, i, result.items[i]).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return true;
 }
 
 }  // namespace
@@ -156,55 +204,27 @@ int run_eval(const Arguments& arguments) {
   if (!o.samples.empty()) samples = std::make_unique<AtomicFile>(o.samples);
 
   Session session(o.model);
-  const RequestEncoder encoder(session.tokenizer(), session.context());
-  std::vector<EncodedTask> encoded;
-  int64_t longest = 1, cut = 0;
-  for (const Task& task : tasks) {
-    encoded.push_back(encode_task(task, encoder));
-    longest = std::max(longest, encoded.back().longest);
-    cut += encoded.back().cut;
-    if (encoded.back().cut > 0)
-      log_warn(
-          fmt::format("{}: {} of {} items are longer than the context of {} tokens and were cut on the left",
-                      printable(task.spec.name), encoded.back().cut, task.items.size(), session.context()));
-  }
-  session.make_cache(longest, sequences_for(session, longest));
-
-  BatchOptions batch;
-  batch.whole = session.method() && session.method()->needs_whole_prompt();
-  batch.cancel = &interrupted();
-  Json by_task = Json::object();
-  std::string table =
-      fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10}\n", "task", "items", "shots", "metric", "value");
-  double seconds = 0;
+  const Encoded encoded = encode_all(session, tasks);
+  session.make_cache(encoded.longest, sequences_for(session, encoded.most_items, encoded.longest));
+  Report report;
   for (size_t t = 0; t < tasks.size(); ++t) {
-    Progress progress(tasks[t].spec.name, static_cast<int64_t>(tasks[t].items.size()));
-    batch.on_progress = [&](int64_t items) { progress.add(items); };
-    const TaskResult result = evaluate(session.feeder(), tasks[t], encoded[t], batch);
-    if (result.cancelled) return kInterruptedExit;
-    seconds += result.seconds;
-    by_task[tasks[t].spec.name] = task_json(tasks[t], encoded[t], result);
-    table += row_of(tasks[t], result.metrics, tasks[t].items.size(), tasks[t].spec.name);
-    for (size_t i = 0; samples && i < result.items.size(); ++i)
-      samples->write(
-          sample_json(tasks[t], i, result.items[i]).dump(-1, ' ', false, Json::error_handler_t::replace) +
-          "\n");
+    if (!run_task(session, tasks[t], encoded.tasks[t], samples.get(), report)) return kInterruptedExit;
   }
   if (samples) samples->commit();
 
   const Savings savings = session.feeder().savings();
   if (!o.model.json) {
-    table += fmt::format("{:.1f} s", seconds);
+    report.table += fmt::format("{:.1f} s", report.seconds);
     if (session.method())
-      table += fmt::format("; {:.1f} % of units skipped, {:.3f} of the blocks' multiply-adds",
-                           100 * savings.skip_ratio, savings.block_flops);
-    print(table + "\n");
+      report.table += fmt::format("; {:.1f} % of units skipped, {:.3f} of the blocks' multiply-adds",
+                                  100 * savings.skip_ratio, savings.block_flops);
+    print(report.table + "\n");
     return 0;
   }
   Json out;
-  out["tasks"] = std::move(by_task);
-  out["seconds"] = seconds;
-  out["truncated"] = cut;
+  out["tasks"] = std::move(report.tasks);
+  out["seconds"] = report.seconds;
+  out["truncated"] = encoded.cut;
   add_savings(out, savings);
   print_json(out);
   return 0;
