@@ -224,13 +224,23 @@ TEST(Cli, StreamingNeverSplitsACharacter) {
 }
 
 TEST(Cli, ShowDepthShadesEveryToken) {
-  const ProgramResult r = run_fathom(kGreedy + Words{"-n", "8", "--show-depth"});
+  const Words base = kGreedy + Words{"-n", "8", "--show-depth"};
+  const ProgramResult r = run_fathom(base + Words{"--color", "always"});
   EXPECT_EQ(r.exit_code, 0);
+  const std::string text = r.out.substr(0, r.out.find('\n'));
   size_t shades = 0;
-  for (size_t at = r.out.find("\x1b[48;5;255"); at != std::string::npos;
-       at = r.out.find("\x1b[48;5;255", at + 1))
+  for (size_t at = text.find("\x1b[48;5;227;"); at != std::string::npos;
+       at = text.find("\x1b[48;5;227;", at + 1))
     ++shades;
   EXPECT_EQ(shades, 8u) << "all tokens, one shade";
+  EXPECT_NE(r.out.find("\nlayers run: "), std::string::npos) << "the legend";
+  // Into a file or a pipe goes plain text; what was seen is said on stderr.
+  const ProgramResult plain = run_fathom(base);
+  EXPECT_EQ(plain.out, run_fathom(kGreedy + Words{"-n", "8"}).out);
+  EXPECT_NE(plain.err.find("layers run for a new token: 5.0 of 5 in the mean"), std::string::npos)
+      << plain.err;
+  EXPECT_EQ(run_fathom(base + Words{"--color", "never"}).out, plain.out);
+  expect_refused(kGreedy + Words{"--color", "always"}, 2, "--color goes with --show-depth");
 }
 
 TEST(Cli, ContextLimits) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/fields.h"
 #include "base/format.h"
@@ -19,7 +20,7 @@ namespace {
 struct Options {
   ModelOptions model;
   SamplingOptions sampling;
-  std::string prompt, file, chat_template, system, speculate, draft;
+  std::string prompt, file, chat_template, system, speculate, draft, color = "auto";
   std::vector<std::string> stops;
   int64_t tokens = 256;
   double draft_budget = 0.6;
@@ -48,7 +49,9 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
             "Put the prompt as a user's message into this format: auto (the model's own), " +
                 ChatTemplate::known_names());
   args.text("--system", o.system, "TEXT", "System message, with --chat-template");
-  args.flag("--show-depth", o.show_depth, "Shade every token by the depth it ran");
+  args.flag("--show-depth", o.show_depth, "Shade every token by the layers that ran to give it");
+  args.choice("--color", o.color, {"auto", "always", "never"},
+              "The shades of --show-depth; auto: on a terminal");
   args.text(
       "--speculate", o.speculate, "K|auto",
       fmt::format("Draft K tokens (at most {}) with a part of the model, verify them in one pass: the same "
@@ -65,6 +68,8 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   if (args.given("--prompt") == args.given("--file"))
     throw UsageError("generate: give the prompt with either -p or -f");
   check_drafts(args, o);
+  if (args.given("--color") && !o.show_depth)
+    throw UsageError("--color goes with --show-depth, which was not given");
   if (!o.system.empty() && o.chat_template.empty())
     throw UsageError("--system goes with --chat-template, which was not given");
   for (const std::string& stop : o.stops) {
@@ -92,6 +97,14 @@ DraftLength draft_length(Session& session, const Options& o) {
   return DraftLength::fixed(parse_integer("--speculate", o.speculate, 1, kMostDrafts));
 }
 
+void log_depth(const std::vector<double>& depth, int64_t layers) {
+  if (depth.empty()) return;
+  const auto [least, most] = std::minmax_element(depth.begin(), depth.end());
+  const double mean = std::accumulate(depth.begin(), depth.end(), 0.0) / static_cast<double>(depth.size());
+  log_info(fmt::format("layers run for a new token: {:.1f} of {} in the mean, {:g} at least, {:g} at most",
+                       mean, layers, *least, *most));
+}
+
 void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampler, Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
@@ -102,6 +115,7 @@ void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampl
     if (!o.speculate.empty())
       log_info(fmt::format("{} of {} drafted tokens stayed; {} drafting and {} verifying passes", s.accepted,
                            s.drafted, s.draft_passes, s.verify_passes));
+    if (o.show_depth) log_depth(r.depth, session.model().config.layers);
     return;
   }
   nlohmann::ordered_json out;
@@ -147,11 +161,12 @@ int run_generate(const Arguments& arguments) {
   if (!o.ignore_eos) options.end_ids = end_token_ids(session.model());
   options.context_shift = o.model.context_shift;
   options.cancel = &interrupted();
-  const double layers = static_cast<double>(session.model().config.layers);
+  const int64_t layers = session.model().config.layers;
+  const bool shades = o.show_depth && !o.model.json && in_colour(o.color);
   if (!o.model.json) {
     options.on_text = [&](const TextPiece& piece) {
       const std::string shown = for_terminal(piece.text);
-      print(o.show_depth ? shaded(shown, piece.depth / layers) : shown);
+      print(shades ? shaded(shown, piece.depth, layers) : shown);
     };
   }
   const std::vector<int32_t> prompt = prompt_ids(session, o, text);
@@ -163,10 +178,12 @@ int run_generate(const Arguments& arguments) {
   if (!o.speculate.empty()) options.drafts = draft_length(session, o);
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
   if (session.method() && session.method()->needs_whole_prompt()) options.chunk = length;
+  Trace trace;
+  if (o.show_depth || o.model.json) session.feeder().record(&trace);
   Generator generator(session.feeder(), 0, session.speculation());
   const GenerateResult result = generator.run(prompt, options);
   print_result(result, o, options.sampler, session);
-  if (o.show_depth && !o.model.json) log_info(fmt::format("shades: dark 0 layers, light all {:g}", layers));
+  if (shades) print(depth_legend(layers));
   return result.finish == FinishReason::kCancelled ? kInterruptedExit : 0;
 }
 

@@ -3,15 +3,24 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
 
 namespace fathom {
+namespace {
+
+// xterm's 256 colours, brighter step by step.
+constexpr std::array<int, 9> kShades{17, 18, 24, 60, 66, 101, 143, 185, 227};
+constexpr size_t kFirstLight = 5;  // from here on black ink
+
+}  // namespace
 
 void print(std::string_view text) {
   const bool written =
@@ -52,19 +61,37 @@ std::string for_terminal(std::string_view text) {
   return out;
 }
 
-std::string shaded(std::string_view text, double share) {
-  // xterm's grey ramp, colours 232 (dark) to 255 (light), with ink that can be read on it.
-  const int grey = 236 + static_cast<int>(std::lround(19 * std::clamp(share, 0.0, 1.0)));
+bool in_colour(const std::string& when) {
+  if (when != "auto") return when == "always";
+  const char* const no_color = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && !(no_color && *no_color);
+}
+
+std::string shaded(std::string_view text, double depth, int64_t layers) {
+  const double share = depth / static_cast<double>(layers);
+  const auto shade = static_cast<size_t>(
+      std::lround(static_cast<double>(kShades.size() - 1) * std::clamp(2 * share - 1, 0.0, 1.0)));
   std::string out;
   while (!text.empty()) {
     // A line end inside the colour would paint the rest of the terminal's line.
     const size_t line = std::min(text.find('\n'), text.size());
     if (line > 0)
-      out += fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", grey, grey > 245 ? 16 : 231, text.substr(0, line));
+      out += fmt::format("\x1b[48;5;{};38;5;{}m{}\x1b[0m", kShades[shade], shade < kFirstLight ? 231 : 16,
+                         text.substr(0, line));
     if (line < text.size()) out += '\n';
     text.remove_prefix(std::min(line + 1, text.size()));
   }
   return out;
+}
+
+std::string depth_legend(int64_t layers) {
+  std::string line = "layers run:";
+  const double all = static_cast<double>(layers), step = all / 2 / static_cast<double>(kShades.size() - 1);
+  for (size_t i = 0; i < kShades.size(); ++i) {
+    const double depth = all / 2 + step * static_cast<double>(i);
+    line += " " + shaded(fmt::format(" {}{:.3g} ", i == 0 ? "≤ " : "", depth), depth, layers);
+  }
+  return line + "\n";
 }
 
 }  // namespace fathom

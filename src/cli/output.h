@@ -27,7 +27,14 @@ void add_cache_bytes(nlohmann::ordered_json& object, const KvCache& cache);
 // command the terminal. As it is when stdout is no terminal.
 std::string for_terminal(std::string_view text);
 
-// `text` on a ground whose brightness says how much of the model ran for it: share in [0, 1].
-std::string shaded(std::string_view text, double share);
+// "always", "never", or "auto": when stdout is a terminal and NO_COLOR is not set.
+bool in_colour(const std::string& when);
+
+// `text` on a ground from dark blue (half of the layers or fewer) to light yellow (all of them): nine shades
+// that differ in brightness first, so that they are told apart in grey and by every eye.
+std::string shaded(std::string_view text, double depth, int64_t layers);
+
+// One line that says which depth each shade is.
+std::string depth_legend(int64_t layers);
 
 }  // namespace fathom

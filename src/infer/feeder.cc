@@ -104,7 +104,9 @@ Tensor Feeder::run() {
 
 Tensor Feeder::pass(const SkipPolicy& policy) {
   const Work before = ctx_.counters().total();
-  Tensor out = forward(ctx_, model_, make_batch(ctx_, rows_), cache_, policy, state_);
+  const Batch batch = make_batch(ctx_, rows_);
+  Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, RecordingPolicy(policy, *recorded_), state_)
+                         : forward(ctx_, model_, batch, cache_, policy, state_);
   work_ = work_ + (ctx_.counters().total() - before);
   if (ctx_.device() == Device::kCpu) {
     for (size_t i = 0; i < rows_.size(); ++i) {

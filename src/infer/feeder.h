@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "infer/trace.h"
 #include "infer/unit_trace.h"
 #include "model/transformer.h"
 
@@ -71,6 +72,10 @@ class Feeder {
   // From the next pass on, what each row ran; null: nobody asks, and nothing is paid.
   void set_trace(UnitTrace* trace) { trace_ = trace; }
 
+  // Every pass from here on also writes its rows there; null: none does, and nothing is paid.
+  void record(Trace* trace) { recorded_ = trace; }
+  const Trace* recorded() const { return recorded_; }
+
   Context& context() { return ctx_; }
   const Model& model() const { return model_; }
   const SkipPolicy& policy() const { return policy_; }
@@ -94,6 +99,7 @@ class Feeder {
   int64_t counted_rows_ = 0;    // of them, those that are not tentative
   bool counted_logits_ = false;
   UnitTrace* trace_ = nullptr;
+  Trace* recorded_ = nullptr;
   Work work_, dense_;                // what ran, and what a dense model would have run
   uint64_t dense_output_madds_ = 0;  // of it, the output matrix
 };

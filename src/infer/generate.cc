@@ -60,7 +60,8 @@ void Generator::keep_logits(const Tensor& row, std::vector<float>& logits) {
   copy_to_host(feeder_.context(), row, logits);
 }
 
-// The next tokens, in one pass; its mean depth is that of the token it will give.
+// The next tokens, in one pass. The depth of the token it will give: its last row's where the feeder records,
+// else the pass's mean.
 Tensor Generator::feed(std::span<const int32_t> tokens, LogitsFor logits) {
   const uint64_t before = feeder_.work().unit_rows;
   const Tensor row = feeder_.feed(sequence_, tokens, logits);
@@ -68,6 +69,7 @@ Tensor Generator::feed(std::span<const int32_t> tokens, LogitsFor logits) {
   const bool counted = feeder_.context().device() == Device::kCpu;
   depth_ = counted ? units / static_cast<double>(2 * tokens.size())
                    : static_cast<double>(feeder_.model().config.layers);
+  if (const Trace* recorded = feeder_.recorded()) depth_ = recorded->depth(recorded->rows() - 1);
   return row;
 }
 

@@ -26,6 +26,8 @@ TEST(Generate, StoriesReproduceTheirKnownText) {
   std::string streamed;
   GenerateOptions options = greedy(200);
   options.on_text = [&](const TextPiece& piece) { streamed += piece.text; };
+  Trace trace;
+  story.feeder.record(&trace);
   const GenerateResult result = Generator(story.feeder).run(story.encode(""), options);
   EXPECT_EQ(result.prompt_tokens, 1);  // BOS
   EXPECT_EQ(result.ids.size(), 200u);
@@ -207,32 +209,44 @@ TEST(Feeder, ASteadyDecodeStepMakesNoHeapAllocation) {
   EXPECT_EQ(heap_allocations(), before);
 }
 
-// Everybody skips the FFN of layer 1, and attention too at every second position.
+// In layer 1 everybody skips the FFN, and rows at odd positions attention too.
 class Shallower final : public SkipPolicy {
  public:
   Decision decide(Context& ctx, const UnitInput& input, PolicyState&) const override {
+    const int64_t rows = input.h.dim(0);
     Decision decision;
-    decision.kept = RowSet::all(input.h.dim(0));
-    if (input.layer != 1) return decision;
-    int32_t first = 0;
-    copy_to_host(ctx, input.batch.positions.rows(0, 1), std::span(&first, 1));
-    const bool alone = input.h.dim(0) == 1;
-    if (input.unit == Unit::kFfn || (alone && first % 2 == 1)) decision.kept = RowSet::none(input.h.dim(0));
+    decision.kept = input.layer == 1 && input.unit == Unit::kFfn ? RowSet::none(rows) : RowSet::all(rows);
+    if (input.layer != 1 || input.unit == Unit::kFfn) return decision;
+    std::vector<int32_t> positions(static_cast<size_t>(rows)), even(positions.size());
+    copy_to_host(ctx, input.batch.positions, positions);
+    int32_t count = 0;
+    for (size_t r = 0; r < positions.size(); ++r) {
+      if (positions[r] % 2 == 0) even[static_cast<size_t>(count++)] = static_cast<int32_t>(r);
+    }
+    decision.kept =
+        RowSet::some(Tensor::from(ctx, even, {rows}), Tensor::from(ctx, std::span(&count, 1), {1}));
     return decision;
   }
 };
 
-TEST(Generate, DepthIsWhatThePassRan) {
+TEST(Generate, DepthIsWhatTheRowRan) {
   StoryModel story;
   const Shallower policy;
   Feeder feeder(story.ctx, story.model, story.cache, policy, story.state);
+  Trace trace;
+  feeder.record(&trace);
   Generator generator(feeder);
   GenerateOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = 5;
-  // The prompt's pass gives the first token; then positions 3, 4, 5, 6 one by one.
-  EXPECT_EQ(generator.run(std::vector<int32_t>{1, 403, 407}, options).depth,
-            (std::vector<double>{4.5, 4.0, 4.5, 4.0, 4.5}));
+  std::vector<double> shown;
+  options.on_text = [&](const TextPiece& piece) { shown.push_back(piece.depth); };
+  // The prompt's last row, at position 2, gives the first token; then positions 3, 4, 5, 6 one by one.
+  const std::vector<double> depth{4.5, 4.0, 4.5, 4.0, 4.5};
+  EXPECT_EQ(generator.run(std::vector<int32_t>{1, 403, 407}, options).depth, depth);
+  EXPECT_EQ(shown, depth);
+  feeder.record(nullptr);
+  EXPECT_TRUE(generator.run(std::vector<int32_t>{1, 403, 408}, options).depth.empty());
 }
 
 }  // namespace
