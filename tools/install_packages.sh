@@ -24,7 +24,7 @@ module gtest libgtest-dev
 module benchmark libbenchmark-dev
 END
       ;;
-    test) printf '%s\n' 'command python3 python3' 'command xz xz-utils' ;;
+    test) printf '%s\n' 'command python3 python3' 'command xz xz-utils' 'command gnuplot gnuplot-nox' ;;
     fetch) printf '%s\n' 'command python3 python3' 'python pip python3-pip' ;;
     lint) printf '%s\n' 'command python3 python3' 'command clang-format clang-format' ;;
     tidy) printf '%s\n' 'command clang-tidy clang-tidy' ;;

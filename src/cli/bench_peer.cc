@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
-#include "cli/process.h"
+#include "base/process.h"
 
 namespace fathom {
 

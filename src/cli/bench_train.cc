@@ -9,7 +9,7 @@
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/process.h"
+#include "base/process.h"
 #include "cli/samples.h"
 #include "train/config.h"
 #include "train/step_timer.h"

@@ -45,6 +45,7 @@ class Session {
   }
   const KvCacheOptions& cache_options() const { return cache_options_; }
   const MethodPolicy* method() const { return adapter_.policy.get(); }  // null: a dense model
+  const std::vector<float>& thresholds() const { return thresholds_; }  // (2L) of the budget; empty: none
 
  private:
   void load_method(const ModelOptions& options);

@@ -1,0 +1,37 @@
+#include "report/figures.h"
+
+#include <filesystem>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "io/atomic_file.h"
+
+namespace fathom {
+
+Figures::Figures(const std::string& folder) : folder_(folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!std::filesystem::is_directory(folder))
+    fail("{}: the folder cannot be made: {}", printable(folder),
+         error ? error.message() : "something else is there");
+  const std::string why = why_no_gnuplot();
+  if (why.empty()) return;
+  png_ = false;
+  log_warn(fmt::format("no PNG figures, only SVG and HTML: {} (Debian package gnuplot-nox)", why));
+}
+
+void Figures::write(const std::string& name, const std::string& text) {
+  write_file_atomically(folder_ + "/" + name, text);
+  files_.push_back(name);
+}
+
+std::string Figures::add(const std::string& name, std::string svg, const Plot& plot) {
+  write(name + ".svg", svg);
+  if (!png_) return svg;
+  const std::string path = folder_ + "/" + name + ".png";
+  write_png(path, plot);
+  files_.push_back(name + ".png");
+  return svg;
+}
+
+}  // namespace fathom

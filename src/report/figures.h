@@ -1,0 +1,34 @@
+// A folder of figures: each as SVG, and as PNG where gnuplot is there.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/chart.h"
+#include "report/heat_map.h"
+
+namespace fathom {
+
+class Figures {
+ public:
+  // Makes the folder. One that cannot be made is a UserError.
+  explicit Figures(const std::string& folder);
+
+  // Writes NAME.svg and NAME.png. -> the SVG, for a page. Without gnuplot, or where it fails, one warning
+  // says so, and the rest is made all the same.
+  template <class Figure>
+  std::string add(const std::string& name, const Figure& figure) {
+    return add(name, to_svg(figure), to_plot(figure));
+  }
+  void write(const std::string& name, const std::string& text);
+  const std::vector<std::string>& files() const { return files_; }
+
+ private:
+  std::string add(const std::string& name, std::string svg, const Plot& plot);
+
+  std::string folder_;
+  bool png_ = true;
+  std::vector<std::string> files_;
+};
+
+}  // namespace fathom
