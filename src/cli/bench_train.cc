@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "base/process.h"
 #include "cli/samples.h"
 #include "train/config.h"
 #include "train/step_timer.h"
