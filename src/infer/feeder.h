@@ -27,11 +27,11 @@ struct Feed {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;
   LogitsFor logits = LogitsFor::kLast;
-  int64_t logits_from = -1;  // or logits for the tokens from here on
   // Drafts, and their verification: the books leave such rows out until it is known which of them stay
   // (Feeder::add_plain).
   bool tentative = false;
-  int64_t again = 0;  // so many of the tokens are rows that the cache has, which are run anew
+  int64_t again = 0;         // so many of the tokens are rows that the cache has, which are run anew
+  int64_t logits_from = -1;  // not below 0: logits for the tokens from here on, whatever `logits` says
 };
 
 // Owns nothing but its buffers: the parts outlive it.
