@@ -125,6 +125,25 @@ void multiply_streams(const TileKernels& kernels, IntFormat format, const RowsVi
   }
 }
 
+// Weights in place, eight rows at a time; of more rows than that, a strip of weights at a time, so that the
+// next eight find it in a cache.
+void multiply_few(const MatmulKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
+                  const Weights& weights, float* out, int64_t out_stride) {
+  constexpr int64_t kRows = 8;
+  const int64_t strip =
+      x.count <= kRows ? weights.columns : std::max<int64_t>(kStripBytes / weights.stride, 64);
+  for (int64_t first = 0; first < weights.columns; first += strip) {
+    for (int64_t r = 0; r < x.count; r += kRows) {
+      const int64_t rows = std::min(kRows, x.count - r);
+      const FewRowsKernels::Streams& streams = kernels.few->streams[format];
+      const Weights now =
+          in_streams(part(weights, first, strip), rows <= kTileRows ? streams.up_to_four_rows : streams.more);
+      kernels.few->dot_rows[format](packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k), rows,
+                                    x.k, now, out + r * out_stride + first, out_stride);
+    }
+  }
+}
+
 // f32 weights in place; others widened to f32, a strip at a time.
 void multiply_float(const FloatKernels& kernels, DType dtype, const RowsView& x, const Weights& weights,
                     float* out, int64_t out_stride, float* scratch) {
@@ -203,12 +222,8 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
     kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k,
                                  in_streams(weights, kernels.row->streams[format]), out);
   } else if (int_format(dtype, &format)) {
-    if (kernels.few && x.count <= 8) {
-      const FewRowsKernels::Streams& streams = kernels.few->streams[format];
-      const int wanted = x.count <= 4 ? streams.up_to_four_rows : streams.more;
-      return kernels.few->dot_rows[format](packed, x.count, x.k, in_streams(weights, wanted), out,
-                                           out_stride);
-    }
+    if (kernels.few && x.count <= kFewRows)
+      return multiply_few(kernels, format, x, packed, weights, out, out_stride);
     const auto run = x.count <= kFewRows ? multiply_streams : multiply_tiles;
     run(*kernels.tile, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
   } else if (dtype == DType::kBF16 && kernels.bf16) {
