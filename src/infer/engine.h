@@ -1,9 +1,9 @@
 // Many requests at once on one model: continuous batching.
 //
-//   Engine engine(feeder, {.rows = 512});             // over a cache with room for many sequences
-//   std::vector<Answer> answers = engine.submit(request);  // from any thread; a UserError says what is wrong
+//   Engine engine(feeder, {.rows = 512});                  // over a cache with room for many sequences
+//   std::vector<Answer> answers = engine.submit(request);  // from any thread
 //   while (std::optional<Token> token = answers[0].next()) show(token->text);
-//   const AnswerEnd& end = answers[0].end();          // why it ended, the held-back text, what it cost
+//   const AnswerEnd& end = answers[0].end();               // why it ended, held-back text, what it cost
 //
 // One thread steps. Each step is one pass over a row of every answer that is being written and pieces of the
 // prompts of those that have just come. An answer's tokens and log-probabilities are, bit for bit, those of
@@ -29,7 +29,7 @@ class EngineBusy : public UserError {
 class Engine {
  public:
   // The feeder and its parts outlive the engine and are its own meanwhile.
-  Engine(Feeder& feeder, EngineOptions options = {});
+  explicit Engine(Feeder& feeder, EngineOptions options = {});
   // Cancels what is left and waits for the thread, never for a reader: what is in the queues can still be
   // read.
   ~Engine();

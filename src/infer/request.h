@@ -31,12 +31,13 @@ struct Request : AnswerOptions {
 // The seed of a request's answer number `index`: the first one has the request's.
 uint64_t answer_seed(uint64_t seed, int64_t index);
 
+// A token that ends the answer comes too, as the last one, with its log-probability and without text.
 struct Token {
   int32_t id = 0;
   std::string text;   // whole UTF-8 characters; a later token or the end brings what is held back
   float logprob = 0;  // of the model's own distribution, before bias, penalties and temperature
-  std::vector<TokenLogProb> top =
-      {};             // best first; the first has `logprob` bit for bit when it is this token
+  // Best first. Where this token is the best, the first has its `logprob` bit for bit.
+  std::vector<TokenLogProb> top = {};
   double depth = 0;   // layers run, as units / 2, by the row that gave it
   bool ends = false;  // an end token: no part of the text
 };
