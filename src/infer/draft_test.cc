@@ -34,7 +34,7 @@ TEST(Draft, AnExitLeavesTheFirstBlocks) {
 }
 
 TEST(Draft, TheHarmOrderLeavesTheBudget) {
-  Context ctx({.device = Device::kCpu, .threads = 2});
+  Context ctx({.device = Device::kCpu, .threads = 1});
   const Model model = story_model(ctx, std::nullopt);
   const std::vector<int64_t> few = dropped_units(harm_order_draft(ctx, model, 0.8)),
                              many = dropped_units(harm_order_draft(ctx, model, 0.4));
@@ -54,7 +54,7 @@ TEST(Draft, TheHarmOrderLeavesTheBudget) {
 
 // A trained model, its weights as they are and quantised.
 TEST(Draft, StoriesAreToldTheSame) {
-  Context ctx({.device = Device::kCpu, .threads = 2});
+  Context ctx({.device = Device::kCpu, .threads = 1});
   for (const std::optional<DType> type :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
     const Model model = story_model(ctx, type);

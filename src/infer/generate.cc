@@ -202,6 +202,7 @@ bool Generator::speculate(Run& run) {
   fed_.push_back(history.back());
   fed_.insert(fed_.end(), given.begin(), given.end() - 1);
   feeder_.truncate(sequence_, first + kept);
+  feeder_.settle(sequence_);
   feeder_.add_plain(kept, first);
   run.given.assign(given.begin(), given.end());
   run.result.decode_steps += kept;

@@ -102,6 +102,7 @@ struct Speculating {
     const std::vector<float> logits =
         logits_of(feeder.feed({0, tokens, LogitsFor::kAll, true, std::ssize(tokens) - 1}));
     state.finish(rig.ctx, 0);
+    feeder.settle(0);
     return logits;
   }
 
