@@ -281,6 +281,12 @@ TEST(Evaluate, BatchesDoNotChangeWhoSkips) {
       }
       items.push_back(requests);
     }
+    std::vector<int32_t> grown;  // items that go on where the one before ended
+    for (int i = 0; i < 6; ++i) {
+      for (int n = 0; n < 4; ++n) grown.push_back(static_cast<int32_t>(rng.below(48)));
+      items.push_back({{grown, 1, 0}});
+      grown.pop_back();
+    }
     BatchOptions options;
     options.whole = rig.policy->needs_whole_prompt();
     const auto run = [&](std::span<const ItemRequests> some, int64_t sequences, int64_t rows) {
