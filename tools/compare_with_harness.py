@@ -8,12 +8,14 @@
 Both read the same Hugging Face folder and compute in f32 on the same number of threads. The harness gets the same
 files through task definitions of its own kind (a dict as its YAML would hold). Its time is that of its
 `loglikelihood` or `generate_until` call; ours is the whole program, loading included, and (seconds) without loading.
+On a machine with other users compare the processor time, which for ours includes loading.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import tempfile
 import time
@@ -81,9 +83,9 @@ def run_harness(model, files, threads, batch_size):
         inner = getattr(lm, name)
 
         def call(requests, **options):
-            start = time.perf_counter()
+            start, cpu = time.perf_counter(), time.process_time()
             result = inner(requests, **options)
-            seconds["last"] = time.perf_counter() - start
+            seconds["last"], seconds["cpu"] = time.perf_counter() - start, time.process_time() - cpu
             return result
 
         setattr(lm, name, call)
@@ -96,23 +98,28 @@ def run_harness(model, files, threads, batch_size):
                   **definition(task)}
         out = lm_eval.simple_evaluate(model=lm, tasks=[config], num_fewshot=0, bootstrap_iters=0, log_samples=True)
         samples = sorted(out["samples"][task], key=lambda sample: sample["doc_id"])
-        results[task] = {"seconds": seconds["last"], "scores": out["results"][task], "samples": samples}
+        results[task] = {"seconds": seconds["last"], "cpu": seconds["cpu"], "scores": out["results"][task], "samples": samples}
         print(f"harness  {task}: {seconds['last']:.1f} s", flush=True)
     return results
+
+
+def children_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def run_fathom(program, model, data_dir, tasks, limit, threads, folder):
     samples = folder / "samples.jsonl"
     results = {}
     for task in tasks:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), children_seconds()
         out = subprocess.run(
             [program, "eval", "-m", str(model), "--dtype", "f32", "-t", str(threads), "--data-dir", data_dir, "--tasks", task,
              "--limit", str(limit), "--shots", "0", "--samples", str(samples), "--json"],
             check=True, capture_output=True, text=True)
         wall = time.perf_counter() - start
         result = json.loads(out.stdout)["tasks"][task]
-        results[task] = {"wall": wall, "seconds": result["seconds"], "scores": result,
+        results[task] = {"wall": wall, "seconds": result["seconds"], "cpu": children_seconds() - cpu, "scores": result,
                          "samples": [json.loads(line) for line in samples.read_text().splitlines()]}
         print(f"fathom   {task}: {result['seconds']:.1f} s, the program {wall:.1f} s", flush=True)
     return results
@@ -171,11 +178,13 @@ def main():
         items, equal, worst, differing = compare(task, ours[task], theirs[task])
         rows.append({"task": task, "items": items, "equal": equal, "largest_difference": worst,
                      "harness_seconds": theirs[task]["seconds"], "seconds": ours[task]["seconds"], "wall": ours[task]["wall"],
+                     "harness_cpu": theirs[task]["cpu"], "cpu": ours[task]["cpu"],
                      "speed_up": theirs[task]["seconds"] / ours[task]["seconds"],
                      "scores": ours[task]["scores"], "harness_scores": theirs[task]["scores"], "differing": differing})
         print(f"{task}: {equal}/{items} predictions equal ({100 * equal / items:.1f} %), log-likelihoods within {worst:.2g}; "
               f"harness {theirs[task]['seconds']:.1f} s, ours {ours[task]['seconds']:.1f} s "
-              f"({theirs[task]['seconds'] / ours[task]['seconds']:.1f}x)")
+              f"({theirs[task]['seconds'] / ours[task]['seconds']:.1f}x); processor time {theirs[task]['cpu']:.1f} s, "
+              f"{ours[task]['cpu']:.1f} s ({theirs[task]['cpu'] / ours[task]['cpu']:.1f}x)")
         for one in differing:
             print("   differs:", *one)
     if options.out:

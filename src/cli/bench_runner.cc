@@ -17,9 +17,9 @@ BenchRunner::BenchRunner(Session& session, const Options& options) : options_(op
   const SkipPolicy& policy = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
   state_ = policy.make_state(ctx, model.config, options.sequences);
   if (options.has_threshold) {
-    Tensor& thresholds = static_cast<SkipState&>(*state_).thresholds;
-    thresholds = Tensor::owned(Device::kCpu, DType::kF32, {2 * model.config.layers});
-    std::fill_n(thresholds.data<float>(), thresholds.numel(), options.threshold);
+    const std::vector<float> thresholds(static_cast<size_t>(2 * model.config.layers), options.threshold);
+    for (int32_t s = 0; s < options.sequences; ++s)
+      static_cast<SkipState&>(*state_).set_thresholds(ctx, s, thresholds);
   }
   KvCacheOptions cache = session.cache_options();
   cache.sequences = options.sequences;
