@@ -14,8 +14,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 const std::string kData = FATHOM_TEST_DATA;
-const Words kVerbs{"generate", "chat",  "score", "tokenize", "info",      "convert",
-                   "quantize", "bench", "train", "tune",     "calibrate", "eval"};
+const Words kVerbs{"generate", "chat",  "score", "tokenize",  "info", "convert", "quantize",
+                   "bench",    "train", "tune",  "calibrate", "eval", "inspect"};
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -57,8 +57,7 @@ TEST(Cli, HelpOfEveryVerbHasAnExample) {
       EXPECT_NE(r.out.find("Example:\n  fathom " + verb), std::string::npos) << r.out;
     }
   }
-  for (const char* later : {"serve", "sweep", "inspect"})
-    EXPECT_EQ(all.out.find(later), std::string::npos) << later;
+  for (const char* later : {"serve", "sweep"}) EXPECT_EQ(all.out.find(later), std::string::npos) << later;
 }
 
 TEST(Cli, UnknownWordsNameTheNearest) {
@@ -241,6 +240,33 @@ TEST(Cli, ShowDepthShadesEveryToken) {
       << plain.err;
   EXPECT_EQ(run_fathom(base + Words{"--color", "never"}).out, plain.out);
   expect_refused(kGreedy + Words{"--color", "always"}, 2, "--color goes with --show-depth");
+}
+
+TEST(Cli, InspectWritesAFolder) {
+  const TemporaryFolder folder;
+  const Words base{"inspect", "-m", "builtin"};
+  const Words text{"-p", "Once upon a time <b>"};
+  // Without gnuplot: pictures are report/'s to test.
+  ProgramOptions options;
+  options.environment = {"PATH=/nonexistent"};
+  const ProgramResult r = run_fathom(base + text + Words{"-o", folder / "report", "--json"}, options);
+  EXPECT_NE(r.err.find("warning: no PNG figures"), std::string::npos) << r.err;
+  const nlohmann::json out = r.json();
+  EXPECT_EQ(out.at("method"), "dense");
+  EXPECT_EQ(out.at("skip_ratio"), 0);
+  for (const auto& name : out.at("files"))
+    EXPECT_TRUE(std::filesystem::is_regular_file(folder / ("report/" + name.get<std::string>()))) << name;
+  const nlohmann::json trace = nlohmann::json::parse(read_text_file(folder / "report/trace.json"));
+  EXPECT_EQ(trace.at("tokens").size(), out.at("tokens"));
+  EXPECT_EQ(trace.at("tokens")[0].at("depth"), 5.0);
+  EXPECT_EQ(read_text_file(folder / "report/index.html").find("<b>"), std::string::npos);
+
+  expect_refused(base + text, 2, "-o must name the folder");
+  expect_refused(base + text + Words{"-f", "x", "-o", "y"}, 2, "either -p or --file");
+  expect_refused(base + text + Words{"-c", "3", "-o", folder / "other"}, 1, "the context 3");
+  expect_refused(base + text + Words{"-o", folder / "report/index.html"}, 1, "the folder cannot be made",
+                 options);
+  EXPECT_EQ(folder.names(), (Words{"report"})) << "nothing is left of a run that was refused";
 }
 
 TEST(Cli, ContextLimits) {

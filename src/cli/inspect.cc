@@ -73,6 +73,7 @@ int run_inspect(const Arguments& arguments) {
   if (count > session.context())
     fail("inspect: the text has {} tokens, the context {}: shorten it or raise -c", count, session.context());
   if (count == 0) fail("inspect: the text has no tokens");
+  Figures figures(o.folder);
   session.make_cache(count);
 
   Trace trace;
@@ -85,7 +86,7 @@ int run_inspect(const Arguments& arguments) {
   const ScoreResult result = score(session.feeder(), ids, options);
   if (result.cancelled) return kInterruptedExit;
 
-  Inspection in{.model = session.model().path,
+  Inspection in{.model = o.model.model,
                 .method = session.method() ? session.method()->name() : "dense",
                 .rule = rule_of(session, o.model),
                 .pieces = {},
@@ -98,7 +99,8 @@ int run_inspect(const Arguments& arguments) {
     in.pieces.push_back(tokenizer.piece(id, true));
     in.special.push_back(tokenizer.is_special(id));
   }
-  print_summary(write_inspection(in, o.folder), in, o);
+  write_inspection(in, figures);
+  print_summary(figures.files(), in, o);
   return 0;
 }
 

@@ -51,14 +51,15 @@ std::string plot_of(const Series& series, size_t table, double bar_width) {
       out = fmt::format("{} using 1:2:({:.5g}) with boxes fs solid noborder lc rgb '{}' {}", file, bar_width,
                         color, named);
       break;
-    case Series::Style::kArea:
-      out = fmt::format("{} using 1:2 with filledcurves y={:.10g} lc rgb '{}' fs solid 0.6 border {}", file,
-                        series.base, color, named);
+    case Series::Style::kArea:  // with an edge, so that one before another is seen as such
+      out = fmt::format(
+          "{0} using 1:2 with filledcurves y={1:.10g} lc rgb '{2}' fs solid 0.75 noborder {3}, "
+          "{0} using 1:2 with lines lw 1.4 lc rgb '#ffffff' notitle",
+          file, series.base, color, named);
       break;
   }
   if (!series.error.empty())
-    out +=
-        fmt::format(", {} using 1:2:3 with yerrorbars pt 7 ps 0.3 lw 1.4 lc rgb '{}' notitle", file, color);
+    out += fmt::format(", {} using 1:2:3 with yerrorbars ps 0 lw 1.4 lc rgb '{}' notitle", file, color);
   if (!series.labels.empty())
     out += fmt::format(", {} using 1:2:5 with labels left offset char 0.9,0 font ',9' notitle", file);
   return out;
@@ -85,7 +86,7 @@ Plot to_plot(const Chart& given) {
     plot.tables.push_back(table_of(series, shift));
     plot.commands += (i ? ", " : "plot ") + plot_of(series, i, width);
   }
-  plot.commands += "\n";
+  plot.commands += chart.series.empty() ? "plot NaN notitle\n" : "\n";
   return plot;
 }
 

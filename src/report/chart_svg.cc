@@ -67,8 +67,8 @@ void draw_lines(Svg& svg, const Frame& frame, const Series& series, const std::s
       std::vector<Point> outline = piece;
       outline.push_back({piece.back().x, frame.at_y(series.base)});
       outline.push_back({piece.front().x, frame.at_y(series.base)});
-      svg.area(outline, color, 0.55);
-      svg.path(piece, color, 1.2, "");
+      svg.area(outline, color, 0.8);
+      svg.path(piece, "#ffffff", 1.2, "");
     } else if (piece.size() > 1) {
       svg.path(piece, color, 2, kDashes[series.dash % 4]);
     }

@@ -105,6 +105,7 @@ TEST(Gnuplot, MakesPngOrSaysWhyNot) {
   std::fclose(file);
   EXPECT_EQ(bytes, "\x89PNG\r\n\x1a\n");
   EXPECT_EQ(std::remove("/tmp/fathom-owned"), -1) << "a title was run as a command";
+  write_png(path, to_plot(Chart{.title = "nothing"}));
   EXPECT_THROW(write_png(path, {.commands = "no such command\n", .tables = {}}), std::runtime_error);
   std::remove(path.c_str());
 }

@@ -1,5 +1,9 @@
 #include "report/figures.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "base/format.h"
@@ -14,6 +18,8 @@ Figures::Figures(const std::string& folder) : folder_(folder) {
   if (!std::filesystem::is_directory(folder))
     fail("{}: the folder cannot be made: {}", printable(folder),
          error ? error.message() : "something else is there");
+  if (access(folder.c_str(), W_OK) != 0)
+    fail("{}: the folder cannot be written to: {}", printable(folder), std::strerror(errno));
   const std::string why = why_no_gnuplot();
   if (why.empty()) return;
   png_ = false;

@@ -11,7 +11,7 @@ namespace fathom {
 
 class Figures {
  public:
-  // Makes the folder. One that cannot be made is a UserError.
+  // Makes the folder. One that cannot be made or written to is a UserError: before the work, not after it.
   explicit Figures(const std::string& folder);
 
   // Writes NAME.svg and NAME.png. -> the SVG, for a page. Without gnuplot, or where it fails, one warning

@@ -77,7 +77,9 @@ void write_png(const std::string& path, const Plot& plot) {
   write_file_atomically(folder / "script", script + plot.commands);
   const ProcessResult result = run_process({"gnuplot", folder / "script"});
   if (result.exit_code != 0) fail_process("gnuplot", result);
-  write_file_atomically(path, read_text_file(folder / "figure.png"));
+  const std::string png = read_text_file(folder / "figure.png");
+  if (png.empty()) fail_process("gnuplot", result);
+  write_file_atomically(path, png);
 }
 
 }  // namespace fathom

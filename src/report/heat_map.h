@@ -19,6 +19,8 @@ struct HeatMap {
   std::vector<std::string> rows;
   std::vector<HeatPanel> panels;
   double low = 0, high = 1;  // the ends of the colours
+  std::string low_name = {},
+              high_name = {};  // where only these two occur: what they mean, instead of a scale
 };
 
 std::string to_svg(const HeatMap& map);

@@ -40,9 +40,10 @@ constexpr std::string_view kScript = R"(
   const data = JSON.parse(document.getElementById('heat-data').textContent);
   const heat = document.getElementById('heat'), tip = document.getElementById('tip');
   const canvas = heat.querySelector('canvas'), pen = canvas.getContext('2d');
-  const cell = 14, top = 34, gap = 20, layers = data.layers, rows = data.labels.length;
-  const width = 2 * layers * cell + gap + 10, height = top + rows * cell + 6;
-  const left = unit => (unit % 2) * (layers * cell + gap) + (unit >> 1) * cell + 4;
+  const top = 34, gap = 20, layers = data.layers, rows = data.labels.length;
+  const cell = 14, wide = Math.max(cell, Math.min(44, Math.floor(760 / (2 * layers))));
+  const width = 2 * layers * wide + gap + 10, height = top + rows * cell + 6;
+  const left = unit => (unit % 2) * (layers * wide + gap) + (unit >> 1) * wide + 4;
   const views = data.scores ? [['score', 'score'], ['within', 'score within its unit'], ['ran', 'ran or skipped']]
                             : [['ran', 'ran or skipped']];
   let view = views[0][0];
@@ -73,20 +74,20 @@ constexpr std::string_view kScript = R"(
     pen.fillStyle = style.color;
     pen.textAlign = 'center';
     pen.font = '12px sans-serif';
-    pen.fillText('attention', left(layers & ~1) + cell / 2, 12);
-    pen.fillText('FFN', left(layers | 1) + cell / 2, 12);
+    pen.fillText('attention', layers * wide / 2 + 4, 12);
+    pen.fillText('FFN', layers * wide * 1.5 + gap + 4, 12);
     pen.font = '10px sans-serif';
     for (let unit = 0; unit !== 2 * layers; ++unit)
-      if ((unit >> 1) % 5 === 0) pen.fillText(unit >> 1, left(unit) + cell / 2, 28);
+      if (wide > 20 || (unit >> 1) % 5 === 0) pen.fillText(unit >> 1, left(unit) + wide / 2, 28);
     for (let row = 0; row !== rows; ++row) for (let unit = 0; unit !== 2 * layers; ++unit) {
       const share = shareOf(row, unit), x = left(unit), y = top + row * cell;
       pen.fillStyle = share === null ? 'rgba(128,128,128,0.15)' : color(share);
-      pen.fillRect(x, y, cell - 1, cell - 1);
+      pen.fillRect(x, y, wide - 1, cell - 1);
       if (view === 'ran' || data.ran[row][unit] === '1') continue;
       pen.strokeStyle = share === null || share > 0.5 ? '#000' : '#fff';
       pen.beginPath();
       pen.moveTo(x + 3, y + 3);
-      pen.lineTo(x + cell - 4, y + cell - 4);
+      pen.lineTo(x + wide - 4, y + cell - 4);
       pen.stroke();
     }
     const range = view === 'score' ? data.range.map(v => v.toPrecision(4))
@@ -113,8 +114,8 @@ constexpr std::string_view kScript = R"(
   canvas.onmouseleave = () => { tip.style.display = 'none'; };
   canvas.onmousemove = event => {
     const box = canvas.getBoundingClientRect(), row = Math.floor((event.clientY - box.top - top) / cell);
-    const x = event.clientX - box.left - 4, ffn = x >= layers * cell + gap;
-    const layer = Math.floor((ffn ? x - layers * cell - gap : x) / cell), unit = 2 * layer + (ffn ? 1 : 0);
+    const x = event.clientX - box.left - 4, ffn = x >= layers * wide + gap;
+    const layer = Math.floor((ffn ? x - layers * wide - gap : x) / wide), unit = 2 * layer + (ffn ? 1 : 0);
     const inside = data.labels[row] !== undefined && layer >= 0 && layers > layer;
     tip.style.display = inside ? 'block' : 'none';
     if (!inside) return;

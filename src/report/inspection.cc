@@ -6,7 +6,6 @@
 
 #include "base/format.h"
 #include "report/colors.h"
-#include "report/figures.h"
 #include "report/heat_page.h"
 #include "report/inspection_figures.h"
 #include "report/markup.h"
@@ -15,7 +14,6 @@ namespace fathom {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr size_t kTokensNamed = 10;
 
 // The shortest decimal that reads back as this float; null where there is none.
 Json exact(float value) {
@@ -109,9 +107,8 @@ std::string trace_json(const Inspection& in, const InspectionStats& stats) {
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::vector<std::string> write_inspection(const Inspection& in, const std::string& folder) {
+void write_inspection(const Inspection& in, Figures& figures) {
   const InspectionStats stats(in);
-  Figures figures(folder);
   figures.write("trace.json", trace_json(in, stats));
   Page page("What " + in.model + " ran", lead(in, stats));
   page.add("The text, by depth",
@@ -134,19 +131,19 @@ std::vector<std::string> write_inspection(const Inspection& in, const std::strin
            "over, wrong for "
            "many single words.",
            figures.add("classes", class_map(stats)) + to_html(stats.class_table()));
-  if (stats.has_scores()) {
-    std::string both;
-    for (const auto& [name, unit] :
-         {std::pair{"densities-attention", Unit::kAttention}, std::pair{"densities-ffn", Unit::kFfn}})
-      both += figures.add(name, density_chart(stats, unit, in.thresholds));
+  std::string densities;
+  for (const auto& [name, unit] :
+       {std::pair{"densities-attention", Unit::kAttention}, std::pair{"densities-ffn", Unit::kFfn}}) {
+    const Chart chart = density_chart(stats, unit, in.thresholds);
+    if (!chart.series.empty()) densities += figures.add(name, chart);
+  }
+  if (!densities.empty())
     page.add("Scores, layer by layer",
              "Each ridge is one unit's scores over this text, its highest point drawn equally high.",
-             "<div class=\"beside\">" + both + "</div>");
-  }
+             "<div class=\"beside\">" + densities + "</div>");
   page.add("Who skips", "Every token of the text's vocabulary, by class; named are those at the ends.",
            figures.add("bubbles", bubble_chart(stats)));
   figures.write("index.html", page.html());
-  return figures.files();
 }
 
 }  // namespace fathom

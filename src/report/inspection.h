@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "infer/feeder.h"
+#include "report/figures.h"
 #include "report/table.h"
 #include "report/token_class.h"
 
@@ -57,8 +58,8 @@ class InspectionStats {
   std::vector<TokenClass> classes_;
 };
 
-// Writes index.html, trace.json and each figure as SVG and, where gnuplot is there, PNG. -> the files' names
-std::vector<std::string> write_inspection(const Inspection& inspection, const std::string& folder);
+// Writes trace.json, each figure, and index.html last.
+void write_inspection(const Inspection& inspection, Figures& figures);
 
 std::string trace_json(const Inspection& inspection, const InspectionStats& stats);
 

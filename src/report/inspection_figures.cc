@@ -8,8 +8,6 @@
 namespace fathom {
 namespace {
 
-constexpr size_t kTokensNamed = 10;  // at each end
-
 const char* value_name(const InspectionStats& stats) {
   return stats.has_scores() ? "score" : "share of units run";
 }
@@ -83,7 +81,8 @@ HeatMap token_map(const InspectionStats& stats, const Trace& trace, Shown shown)
   map.title = ran ? "Which units each token ran" : "Score of each token in each unit";
   if (rows < stats.rows()) map.title += fmt::format(" (the first {} of {} tokens)", rows, stats.rows());
   map.column_label = "layer";
-  map.value_label = ran ? "0: skipped, 1: ran" : "score";
+  map.value_label = "score";
+  if (ran) map.low_name = "skipped", map.high_name = "ran";
   for (size_t r = 0; r < rows; ++r) map.rows.push_back(stats.label(r));
   for (const auto& [title, unit] : {std::pair{"attention", Unit::kAttention}, std::pair{"FFN", Unit::kFfn}}) {
     map.panels.push_back(panel_of(title, rows, stats.layers(), unit, [&](size_t r, int64_t u) {
@@ -128,7 +127,7 @@ HeatMap class_map(const InspectionStats& stats) {
 Chart skip_chart(const InspectionStats& stats) {
   Chart chart{.title = "Share of tokens that skip, by layer"};
   chart.x.label = "layer";
-  chart.y = {.label = "skip ratio", .low = 0, .high = 1};
+  chart.y = {.label = "skip ratio", .low = 0};
   Series attention{.name = "attention", .style = Series::Style::kBars}, ffn = attention;
   ffn.name = "FFN";
   ffn.color = 1;
@@ -159,11 +158,41 @@ Chart token_chart(const InspectionStats& stats) {
     chart.x.ticks.emplace_back(x++, token.label);
   };
   for (size_t i = 0; i < named; ++i) add(top, tokens[i]);
-  for (size_t i = std::max(named, tokens.size() - std::min(tokens.size(), named)); i < tokens.size(); ++i)
-    add(bottom, tokens[i]);
+  for (size_t i = std::max(named, tokens.size() - named); i < tokens.size(); ++i) add(bottom, tokens[i]);
   chart.series = {top, bottom};
   return chart;
 }
+
+namespace {
+
+// Side by side where several of a class skip as much, so that equals do not hide each other.
+double beside(size_t equal) {
+  const double step = static_cast<double>((equal % 5 + 1) / 2) * 0.17;
+  return equal % 2 ? step : -step;
+}
+
+// Names beside bubbles, as long as none stands on another.
+class Names {
+ public:
+  explicit Names(double height) : height_(height) {}
+  bool fits(double x, double y, const std::string& name) {
+    const double right = x + 0.12 + 0.075 * static_cast<double>(name.size());
+    for (const Place& other : places_) {
+      if (x < other.right && right > other.left && std::abs(y - other.y) < 0.035 * height_) return false;
+    }
+    places_.push_back({x, right, y});
+    return true;
+  }
+
+ private:
+  struct Place {
+    double left, right, y;
+  };
+  double height_;
+  std::vector<Place> places_;
+};
+
+}  // namespace
 
 Chart bubble_chart(const InspectionStats& stats) {
   std::vector<TokenStats> tokens = stats.tokens();
@@ -172,26 +201,26 @@ Chart bubble_chart(const InspectionStats& stats) {
   int64_t most = 1;
   for (const TokenStats& token : tokens) most = std::max(most, token.count);
   Chart chart{.title = "Tokens by the layers they skip (area: how often the token stands in the text)"};
+  chart.width = 980;
+  chart.height = 560;
   chart.y.label = "layers skipped, mean";
   chart.x = {.low = -0.6, .high = static_cast<double>(kTokenClasses) - 0.2};
   for (size_t c = 0; c < kTokenClasses; ++c) {
     chart.x.ticks.emplace_back(c, name_of(static_cast<TokenClass>(c)));
     chart.series.push_back({.style = Series::Style::kPoints, .color = c});
   }
-  chart.width = 900;
-  chart.height = 520;
-  std::map<size_t, size_t> in_class;
+  std::map<std::pair<size_t, int64_t>, size_t> equals;
+  Names names(std::max(0.5, tokens.front().skipped - tokens.back().skipped));
+  // From both ends inward: those that skip most and least get their names first.
   for (size_t i = 0; i < tokens.size(); ++i) {
-    const TokenStats& token = tokens[i];
+    const TokenStats& token = tokens[i % 2 ? tokens.size() - 1 - i / 2 : i / 2];
     const auto c = static_cast<size_t>(token.token_class);
     Series& series = chart.series[c];
-    // Side by side in their class, in five lanes, so that equals do not hide each other.
-    const double lane = static_cast<double>(in_class[c]++ % 5) / 5 - 0.36;
-    series.x.push_back(static_cast<double>(c) + lane);
+    const double x = static_cast<double>(c) + beside(equals[{c, std::llround(20 * token.skipped)}]++);
+    series.x.push_back(x);
     series.y.push_back(token.skipped);
     series.area.push_back(static_cast<double>(token.count) / static_cast<double>(most));
-    const bool extreme = in_class[c] <= 3 || i < 6 || i + 6 >= tokens.size();
-    series.labels.push_back(extreme ? token.label : "");
+    series.labels.push_back(names.fits(x, token.skipped, token.label) ? token.label : "");
   }
   return chart;
 }
@@ -201,9 +230,9 @@ Chart density_chart(const InspectionStats& stats, Unit unit, const std::vector<f
   Chart chart{.title = fmt::format("Density of the scores of each {}", attention ? "attention unit" : "FFN")};
   chart.x.label = thresholds.empty() ? "score" : "score; the line across a layer: its calibrated threshold";
   chart.y.label = "layer";
-  chart.height = 120 + 26.0 * static_cast<double>(stats.layers());
+  chart.height = 120 + std::max(240.0, 26.0 * static_cast<double>(stats.layers()));
   const auto [low, high] = value_range(stats);
-  const double air = high > low ? 0.05 * (high - low) : 0.05;
+  const double air = high > low ? 0.2 * (high - low) : 0.05;
   std::vector<double> grid;
   for (int i = 0; i <= 160; ++i) grid.push_back(low - air + (high - low + 2 * air) * i / 160);
   chart.x.low = grid.front();
@@ -215,7 +244,7 @@ Chart density_chart(const InspectionStats& stats, Unit unit, const std::vector<f
     const auto foot = static_cast<double>(layer);
     if (layer % 5 == 0 || stats.layers() <= 16) chart.y.ticks.emplace_back(foot, std::to_string(layer));
     const std::vector<float> values = all_values(stats, index);
-    if (values.empty()) continue;
+    if (values.empty() || !stats.has_scores()) continue;
     Series ridge{.style = Series::Style::kArea, .x = grid, .base = foot};
     for (const double y : density(values, grid)) ridge.y.push_back(foot + 1.3 * y);
     chart.series.push_back(std::move(ridge));

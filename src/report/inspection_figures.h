@@ -14,7 +14,8 @@ HeatMap class_map(const InspectionStats& stats);
 Chart skip_chart(const InspectionStats& stats);
 Chart token_chart(const InspectionStats& stats);
 Chart bubble_chart(const InspectionStats& stats);
-// Of all attention units, or all FFNs; the thresholds (empty: none) as lines across their unit's.
+// Of all attention units, or all FFNs; the thresholds (empty: none) as lines across their unit's. Without
+// series where the method rates none of them.
 Chart density_chart(const InspectionStats& stats, Unit unit, const std::vector<float>& thresholds);
 
 // The 2nd and the 98th percentile of all values: what colours span.
@@ -23,6 +24,6 @@ struct ValueRange {
 };
 ValueRange value_range(const InspectionStats& stats);
 
-inline constexpr size_t kTokensInPicture = 96;
+inline constexpr size_t kTokensInPicture = 96, kTokensNamed = 10;  // named: at each end
 
 }  // namespace fathom

@@ -44,7 +44,7 @@ struct Mean {
 };
 
 std::string number(double value) {
-  return std::isnan(value) ? "–" : fmt::format("{:.4f}", value);
+  return std::isnan(value) ? "–" : fmt::format("{:.5f}", value);
 }
 
 }  // namespace
@@ -105,8 +105,9 @@ std::vector<TokenStats> InspectionStats::tokens() const {
                    .error = values.error(),
                    .skipped = skipped_layers.mean()});
   }
+  const auto rank = [](const TokenStats& token) { return std::isnan(token.value) ? -INFINITY : token.value; };
   std::stable_sort(all.begin(), all.end(),
-                   [](const TokenStats& a, const TokenStats& b) { return a.value > b.value; });
+                   [&](const TokenStats& a, const TokenStats& b) { return rank(a) > rank(b); });
   return all;
 }
 
