@@ -49,9 +49,9 @@ inline ProgramResult run_fathom(std::vector<std::string> arguments, const Progra
   posix_spawn_file_actions_adddup2(&actions, in[0], 0);
   posix_spawn_file_actions_adddup2(&actions, out[1], 1);
   posix_spawn_file_actions_adddup2(&actions, err[1], 2);
-  std::vector<std::string> environment{"FATHOM_MODELS=" FATHOM_SOURCE_DIR "/models", "HOME=/nonexistent",
-                                       "PATH=/usr/bin:/bin"};
-  for (const std::string& pair : options.environment) environment.push_back(pair);
+  std::vector<std::string> environment = options.environment;  // of two of a name, the first counts
+  environment.insert(environment.end(), {"FATHOM_MODELS=" FATHOM_SOURCE_DIR "/models", "HOME=/nonexistent",
+                                         "PATH=/usr/bin:/bin"});
   for (const char* name : {"ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS", "FATHOM_ISA"}) {
     if (const char* value = std::getenv(name)) environment.push_back(std::string(name) + "=" + value);
   }

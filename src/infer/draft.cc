@@ -58,9 +58,10 @@ DraftRule harm_order_draft(Context& ctx, const Model& model, double budget) {
   const PrepareInput input{model, batches, SkippedKv::kHide, true, protect};
   DraftRule rule;
   rule.dropped.assign(static_cast<size_t>(2 * model.config.layers), 0);
-  const std::vector<int64_t> order = harm_order(ctx, input, kRows);
-  for (const int64_t unit : units_beyond(model.config, order, budget, SkippedKv::kHide, kRows))
-    rule.dropped[static_cast<size_t>(unit)] = 1;
+  const std::vector<int64_t> harmless_first = harm_order(ctx, input, kRows);
+  const std::vector<int32_t> order(harmless_first.begin(), harmless_first.end());
+  const size_t gone = units_beyond(model.config, order, budget, SkippedKv::kHide, kRows);
+  for (size_t i = 0; i < gone; ++i) rule.dropped[static_cast<size_t>(order[i])] = 1;
   return rule;
 }
 

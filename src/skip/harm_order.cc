@@ -62,18 +62,15 @@ double unit_madds(const ModelConfig& config, int64_t unit, int64_t context) {
   return avoided_madds(config, unit % 2 == 0 ? Unit::kAttention : Unit::kFfn, SkippedKv::kHide, context);
 }
 
-std::vector<int64_t> units_beyond(const ModelConfig& config, std::span<const int64_t> order, double share,
-                                  SkippedKv skipped_kv, int64_t cost_context) {
+size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
+                    SkippedKv skipped_kv, int64_t cost_context) {
   const double total = static_cast<double>(config.layers) *
                        (unit_madds(config, 0, cost_context) + unit_madds(config, 1, cost_context));
   double left = total;
-  std::vector<int64_t> units;
-  for (const int64_t unit : order) {
-    if (left <= share * total * (1 + 1e-9)) break;
-    left -= avoided_madds_at(config, unit, skipped_kv, cost_context);
-    units.push_back(unit);
-  }
-  return units;
+  size_t gone = 0;
+  while (gone < order.size() && left > share * total * (1 + 1e-9))
+    left -= avoided_madds_at(config, order[gone++], skipped_kv, cost_context);
+  return gone;
 }
 
 std::vector<double> unit_harm(Context& ctx, const PrepareInput& input) {

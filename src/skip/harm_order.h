@@ -23,9 +23,9 @@ std::vector<double> unit_harm(Context& ctx, const PrepareInput& input);
 // Harm over the multiply-adds that skipping avoids, for each of the 2L units; infinite in protected layers.
 std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context);
 
-// The first units of an order whose absence leaves at most `share` of the block multiply-adds.
-std::vector<int64_t> units_beyond(const ModelConfig& config, std::span<const int64_t> order, double share,
-                                  SkippedKv skipped_kv, int64_t cost_context = 1024);
+// How many of the first units of an order must go so that at most `share` of the block multiply-adds is left.
+size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
+                    SkippedKv skipped_kv, int64_t cost_context = 1024);
 
 // The 2L units, least harm per cost first; those of protected layers last.
 std::vector<int64_t> order_of(std::span<const double> rate);

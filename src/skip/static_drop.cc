@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kDropHelp =
     "the units that never run, 2 · layer (+ 1: the FFN); empty: chosen on text before training";
 
-bool contains(const std::vector<int32_t>& list, int64_t value) {
+bool contains(std::span<const int32_t> list, int64_t value) {
   return std::find(list.begin(), list.end(), static_cast<int32_t>(value)) != list.end();
 }
 
@@ -171,10 +171,10 @@ class HarmOrderDrop final : public StaticDrop {
     const int64_t wanted = call.input.index();
     if (!config_.drop.empty()) return contains(config_.drop, wanted);
     const double share = double{call.state.training ? call.state.share : config_.kept};
-    const std::vector<int64_t> order(config_.order.begin(), config_.order.end());
-    const std::vector<int64_t> units =
+    const std::span<const int32_t> order(config_.order);
+    const size_t gone =
         units_beyond(call.input.model.config, order, share, config_.counted_kv, config_.cost_context);
-    return std::find(units.begin(), units.end(), wanted) != units.end();
+    return contains(order.first(gone), wanted);
   }
 
  private:
