@@ -15,7 +15,8 @@ namespace fathom {
 Figures::Figures(const std::string& folder) : folder_(folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (!std::filesystem::is_directory(folder))
+  std::error_code unseen;
+  if (!std::filesystem::is_directory(folder, unseen))
     fail("{}: the folder cannot be made: {}", printable(folder),
          error ? error.message() : "something else is there");
   if (access(folder.c_str(), W_OK) != 0)
@@ -34,9 +35,13 @@ void Figures::write(const std::string& name, const std::string& text) {
 std::string Figures::add(const std::string& name, std::string svg, const Plot& plot) {
   write(name + ".svg", svg);
   if (!png_) return svg;
-  const std::string path = folder_ + "/" + name + ".png";
-  write_png(path, plot);
-  files_.push_back(name + ".png");
+  try {
+    write_png(folder_ + "/" + name + ".png", plot);
+    files_.push_back(name + ".png");
+  } catch (const UserError& error) {
+    png_ = false;
+    log_warn(fmt::format("no more PNG figures, only SVG and HTML: {}", error.what()));
+  }
   return svg;
 }
 
