@@ -53,7 +53,8 @@ for r in rows:
 
 series = collections.defaultdict(list)
 for r in rows:
-    series["dense, 2 to 8 layers" if r["name"].startswith("dense-") else
+    series["dense, Skip-Middle's block" if r["name"].endswith("-sandwich") else
+           "dense, 2 to 8 layers" if r["name"].startswith("dense-") else
            "random blocks" if r["name"].startswith("random") else r["name"].replace("_", " ")].append(r)
 with tempfile.NamedTemporaryFile("w", suffix=".gp") as script:
     plots = []

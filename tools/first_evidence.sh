@@ -35,7 +35,9 @@ runs() {
   done
   echo "random-block-75 1 - --set method=random --set method.units=block --set method.share_end=0.75 --set method.rows_kept=0.75"
   for layers in 2 4 6; do echo "dense-$layers 1 - --set method=dense --set model.layers=$layers"; done
-  echo "skip_middle 1 - --set method=skip_middle --set method.final_target=0.5 --set model.architecture=skip_middle --set model.norm_placement=sandwich --set model.embedding_norm=true --set model.tied=false"
+  local sandwich="--set model.architecture=skip_middle --set model.norm_placement=sandwich --set model.embedding_norm=true --set model.tied=false"
+  echo "skip_middle 1 - --set method=skip_middle --set method.final_target=0.5 $sandwich"
+  for layers in 6 8; do echo "dense-$layers-sandwich 1 - --set method=dense --set model.layers=$layers $sandwich"; done
   echo "mixture_of_depths 1 - --set method=mixture_of_depths --set method.share=falling --set method.share_end=0.7"
   echo "calm 1 - --set method=calm --set method.threshold=0.6"
   echo "free 1 - --set method=free --set method.threshold=0.6 --set method.state_weight=0.01"
