@@ -239,7 +239,7 @@ def train_sp(name, **options):
 def make_small_sp():
     from sentencepiece import sentencepiece_model_pb2 as pb
     # Rules of our own: the full table of the default rules would be 200 KB.
-    rules = os.path.join(OUT, "rules.tsv")
+    rules = os.path.relpath(os.path.join(OUT, "rules.tsv"))  # the model keeps this name
     with open(rules, "w") as f:
         for source, target in [("\ufb01", "fi"), ("\u00a0", " "), ("\u3000", " "), ("e\u0301", "\u00e9"), ("\t", " "), ("\uff11", "1"), ("\u200b", ""), ("\u2460", "1"), ("\u2460\u2461", "twelve"), ("A\u030a", "\u00c5"), ("\u2026", "...")]:
             f.write(" ".join(f"{ord(c):X}" for c in source) + "\t" + " ".join(f"{ord(c):X}" for c in target) + "\n")
