@@ -5,9 +5,12 @@
 
 namespace fathom {
 
-nlohmann::json harness_goldens() {
-  std::ifstream file(FATHOM_TEST_DATA "/eval/harness.json");
-  return nlohmann::json::parse(file);
+const nlohmann::json& harness_goldens() {
+  static const nlohmann::json goldens = [] {
+    std::ifstream file(FATHOM_TEST_DATA "/eval/harness.json");
+    return nlohmann::json::parse(file);
+  }();
+  return goldens;
 }
 
 }  // namespace fathom

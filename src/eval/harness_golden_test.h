@@ -4,6 +4,6 @@
 
 namespace fathom {
 
-nlohmann::json harness_goldens();  // tests/data/eval/harness.json (tools/make_eval_goldens.py)
+const nlohmann::json& harness_goldens();  // tests/data/eval/harness.json (tools/make_eval_goldens.py)
 
 }  // namespace fathom
