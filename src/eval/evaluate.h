@@ -1,6 +1,7 @@
 // A task from its items to its scores.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The requests of one item as a tree: what they have in common is fed once.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "eval/encode.h"

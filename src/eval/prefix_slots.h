@@ -1,6 +1,7 @@
 // Which tokens each sequence of the cache holds, so that what a new text begins with is not computed again.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 

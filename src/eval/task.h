@@ -1,6 +1,7 @@
 // A benchmark: where its items are, how they are asked, how answers are judged.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 // Why a text's tokens ran what they ran: the papers' figures, from the trace of one pass over it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

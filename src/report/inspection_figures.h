@@ -1,6 +1,8 @@
 // The figures of an inspection, each from its numbers.
 #pragma once
 
+#include <cstdint>
+
 #include "report/chart.h"
 #include "report/heat_map.h"
 #include "report/inspection.h"

@@ -1,6 +1,7 @@
 // A drawing in SVG that stands alone or inside a page, with inks for light and dark.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
