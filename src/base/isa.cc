@@ -6,6 +6,10 @@
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace fathom {
@@ -22,9 +26,26 @@ const char* name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
+
+#if defined(__x86_64__)
+namespace {
+
+// The processor has tiles for bf16, and the kernel lets this process use them.
+bool may_use_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+#endif
 
 std::vector<Isa> supported_isas() {
   std::vector<Isa> isas;
@@ -41,6 +62,7 @@ std::vector<Isa> supported_isas() {
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
+    if (may_use_amx()) isas.push_back(Isa::kAmx);
     isas.push_back(Isa::kAvx512);
   }
   if (avx2) isas.push_back(Isa::kAvx2);

@@ -22,7 +22,9 @@ const GemmKernels& gemm_kernels(Isa isa, Precision precision) {
   if (isa == Isa::kI8mm && precision == Precision::kBf16) return kGemmBf16I8mm;
   if (isa != Isa::kScalar) return kGemmF32Dotprod;
 #elif defined(__x86_64__)
-  if (isa == Isa::kAvx512) return precision == Precision::kBf16 ? kGemmBf16Avx512 : kGemmF32Avx512;
+  if (isa == Isa::kAmx && precision == Precision::kBf16) return kGemmBf16Amx;
+  if (isa == Isa::kAvx512 || isa == Isa::kAmx)
+    return precision == Precision::kBf16 ? kGemmBf16Avx512 : kGemmF32Avx512;
   if (isa != Isa::kScalar) return kGemmF32Avx2;
 #endif
   static_cast<void>(isa);
@@ -66,7 +68,7 @@ struct Side {
   // time: a panel is narrower than a cache line, which its neighbour needs while it is still there.
   void pack_panels(int64_t first, int64_t last, int64_t begin, int64_t k, int64_t depth,
                    std::byte* to) const {
-    constexpr int64_t kShort = 16;  // a multiple of every kernel's step
+    constexpr int64_t kShort = 32;  // a multiple of every kernel's step
     const int64_t length = factor.k_step == 1 ? k : kShort;
     for (int64_t i = 0; i < k; i += length) {
       for (int64_t p = first; p < last; ++p)

@@ -42,6 +42,6 @@ struct GemmKernels {
 };
 
 extern const GemmKernels kGemmF32Scalar, kGemmF32Dotprod, kGemmF32Avx2, kGemmF32Avx512;
-extern const GemmKernels kGemmBf16I8mm, kGemmBf16Avx512;
+extern const GemmKernels kGemmBf16I8mm, kGemmBf16Avx512, kGemmBf16Amx;
 
 }  // namespace fathom
