@@ -76,34 +76,53 @@ inline int32x4_t sum_lanes(const int32x4_t* dots) {
   return vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
 }
 
+// A block of 32.
 template <class F>
-inline float32x4_t add_sub_block(float32x4_t acc, const Four& blocks, int sub, const QuantRow& x, int64_t b,
-                                 const float32x4_t* scale, const float32x4_t* min) {
+inline float32x4_t add_block(float32x4_t acc, const Four& blocks, const QuantRow& x, int64_t b) {
+  const typename F::Scales scales = F::scales(blocks.row);
   const int8x16_t low = vld1q_s8(x.q + 32 * b), high = vld1q_s8(x.q + 32 * b + 16);
   const float32x4_t x_scale = vld1q_dup_f32(x.scale + b);
   int32x2_t minus = vdup_n_s32(0);
   if constexpr (F::kOffset != 0) minus = vmul_n_s32(vld1_s32(x.minus + 2 * b), F::kOffset);
-  int32x4_t dots[2][4];
-  if constexpr (F::kGroups == 1) {
-    const int32x4_t start = vcombine_s32(minus, vcreate_s32(kMagicBits));
-    for (int c = 0; c < 4; ++c) {
-      const Int8x32 w = F::load(blocks.row[c], sub);
-      dots[0][c] = vdotq_s32(vdotq_s32(start, w.low, low), w.high, high);
-    }
-    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
-  } else {
-    const int32x4_t magic = vcombine_s32(vdup_n_s32(0), vcreate_s32(kMagicBits));
-    const int32x4_t start0 = vsetq_lane_s32(vget_lane_s32(minus, 0), magic, 0);
-    const int32x4_t start1 = vsetq_lane_s32(vget_lane_s32(minus, 1), magic, 0);
-    for (int c = 0; c < 4; ++c) {
-      const Int8x32 w = F::load(blocks.row[c], sub);
-      dots[0][c] = vdotq_s32(start0, w.low, low);
-      dots[1][c] = vdotq_s32(start1, w.high, high);
-    }
-    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[0])), vmulq_f32(scale[0], x_scale));
-    acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots[1])), vmulq_f32(scale[1], x_scale));
+  const int32x4_t start = vcombine_s32(minus, vcreate_s32(kMagicBits));
+  int32x4_t dots[4];
+  for (int c = 0; c < 4; ++c) {
+    const Int8x32 w = F::load(blocks.row[c], 0);
+    dots[c] = vdotq_s32(vdotq_s32(start, w.low, low), w.high, high);
   }
-  if constexpr (F::kMin) acc = vfmaq_f32(acc, min[0], vld1q_dup_f32(x.sum + b));
+  acc = vfmaq_f32(acc, float_of_magic(sum_lanes(dots)), vmulq_f32(F::scale(scales, 0), x_scale));
+  if constexpr (F::kMin) acc = vfmaq_f32(acc, F::min(scales, 0), vld1q_dup_f32(x.sum + b));
+  return acc;
+}
+
+// A block of 256. Here sums start at zero, and what they lack is added to all four at once.
+template <class F>
+inline float32x4_t add_k_block(float32x4_t acc, const Four& blocks, const QuantRow& x, int64_t b) {
+  const typename F::Scales scales = F::scales(blocks.row);
+#pragma GCC unroll 8
+  for (int sub = 0; sub < F::kSubs; ++sub) {
+    const int8_t* q = x.q + 32 * (b + sub);
+    const int8x16_t low = vld1q_s8(q), high = vld1q_s8(q + 16);
+    int32x4_t dots[F::kGroups][4];
+    for (int c = 0; c < 4; ++c) {
+      const Int8x32 w = F::load(blocks.row[c], sub);
+      dots[0][c] = vdotq_s32(fresh_zero(), w.low, low);
+      int32x4_t& last = dots[F::kGroups - 1][c];
+      last = vdotq_s32(F::kGroups == 1 ? last : fresh_zero(), w.high, high);
+    }
+    for (int group = 0; group < F::kGroups; ++group) {
+      const int32x4_t sums = sum_lanes(dots[group]);
+      float32x4_t value;
+      if constexpr (F::kOffset == 0) {
+        value = vcvtq_f32_s32(sums);
+      } else {
+        const int32_t lacking = F::kOffset * x.minus[2 * (b + sub) + group];
+        value = float_of_magic(vaddq_s32(sums, vdupq_n_s32(kMagicBits + lacking)));
+      }
+      acc = vfmaq_f32(acc, value, vmulq_n_f32(F::scale(scales, sub * F::kGroups + group), x.scale[b + sub]));
+    }
+    if constexpr (F::kMin) acc = vfmaq_n_f32(acc, F::min(scales, sub), x.sum[b + sub]);
+  }
   return acc;
 }
 
@@ -115,23 +134,24 @@ constexpr int kFours = F::kBytes <= 20 ? 2 : 1;
 template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
   for (int64_t c = 0; c < weights.step; ++c) {
-    Four blocks[kFours<F>];
+    Four rows[kFours<F>];
     float32x4_t acc[kFours<F>];
+#pragma GCC unroll 2
     for (int f = 0; f < kFours<F>; ++f) {
-      blocks[f] =
+      rows[f] =
           four_rows(weights.data, weights.stride, weights.columns, c + 4 * f * weights.step, weights.step);
       acc[f] = vdupq_n_f32(0.0f);
     }
+    int64_t at = 0;
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+#pragma GCC unroll 2
       for (int f = 0; f < kFours<F>; ++f) {
-        float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-        F::scales(blocks[f].row, scale, min);
-#pragma GCC unroll 8
-        for (int sub = 0; sub < F::kSubs; ++sub) {
-          acc[f] = add_sub_block<F>(acc[f], blocks[f], sub, x, b + sub, scale + sub * F::kGroups, min + sub);
-        }
-        for (const uint8_t*& row : blocks[f].row) row += F::kBytes;
+        if constexpr (F::kSubs == 1)
+          acc[f] = add_block<F>(acc[f], rows[f].at(at), x, b);
+        else
+          acc[f] = add_k_block<F>(acc[f], rows[f].at(at), x, b);
       }
+      at += F::kBytes;
     }
     float values[4 * kFours<F>];
     for (int f = 0; f < kFours<F>; ++f) vst1q_f32(values + 4 * f, acc[f]);
@@ -181,8 +201,8 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
     Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
-      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-      F::scales(blocks.row, scale, min);
+      const typename F::Scales scales = F::scales(blocks.row);
+#pragma GCC unroll 8
       for (int sub = 0; sub < F::kSubs; ++sub) {
         uint8_t* record = tile + (b + sub) * kTileColumns * kTileRecordColumn;
         int8x16_t low[4], high[4];
@@ -195,8 +215,8 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
         store_fours(high, record + 128 + 16 * quad);
         float* floats = reinterpret_cast<float*>(record + 256) + 4 * quad;
         for (int group = 0; group < F::kGroups; ++group)
-          vst1q_f32(floats + 8 * group, scale[sub * F::kGroups + group]);
-        if (F::kMin) vst1q_f32(floats + 8, min[sub]);
+          vst1q_f32(floats + 8 * group, F::scale(scales, sub * F::kGroups + group));
+        if (F::kMin) vst1q_f32(floats + 8, F::min(scales, sub));
       }
       for (const uint8_t*& row : blocks.row) row += F::kBytes;
     }

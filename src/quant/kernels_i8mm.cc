@@ -33,8 +33,7 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
     Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
-      float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-      F::scales(blocks.row, scale, min);
+      const typename F::Scales scales = F::scales(blocks.row);
 #pragma GCC unroll 8
       for (int sub = 0; sub < F::kSubs; ++sub) {
         uint8_t* record = tile + (b + sub) * kRecord;
@@ -46,9 +45,9 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
         store_pair(w[0], w[1], record + 32 * quad);
         store_pair(w[2], w[3], record + 32 * quad + 16);
         for (int group = 0; group < F::kGroups; ++group) {
-          store_scales(scale[sub * F::kGroups + group], record + 256 + 64 * group + 32 * quad);
+          store_scales(F::scale(scales, sub * F::kGroups + group), record + 256 + 64 * group + 32 * quad);
         }
-        if (F::kMin) store_scales(min[sub], record + 320 + 32 * quad);
+        if (F::kMin) store_scales(F::min(scales, sub), record + 320 + 32 * quad);
       }
       for (const uint8_t*& row : blocks.row) row += F::kBytes;
     }

@@ -53,17 +53,30 @@ inline float32x4_t load_floats(const uint8_t* bytes) {
 template <class F>
 struct PairScales {
   float32x4_t scale[F::kGroups][2], min[2];
-  PairScales(const float32x4_t* scales, const float32x4_t* mins) {
+  PairScales(const typename F::Scales& scales, int sub) {
     for (int group = 0; group < F::kGroups; ++group) {
-      scale[group][0] = low_pair(scales[group]);
-      scale[group][1] = high_pair(scales[group]);
+      const float32x4_t four = F::scale(scales, sub * F::kGroups + group);
+      scale[group][0] = low_pair(four);
+      scale[group][1] = high_pair(four);
     }
     if constexpr (F::kMin) {
-      min[0] = low_pair(mins[0]);
-      min[1] = high_pair(mins[0]);
+      const float32x4_t four = F::min(scales, sub);
+      min[0] = low_pair(four);
+      min[1] = high_pair(four);
     }
   }
 };
+
+// Sums of a block of 256 start at zeros made in place: these also keep the compiler from taking the eight
+// parts of that block apart, for which it has too few registers.
+template <class F>
+inline int32x4_t start_of_sums() {
+  return F::kSubs == 1 ? vdupq_n_s32(kMagicBits) : fresh_zero();
+}
+template <class F>
+inline float32x4_t float_of_sums(int32x4_t sums) {
+  return F::kSubs == 1 ? float_of_magic(sums) : vcvtq_f32_s32(sums);
+}
 
 // Two rows (a pair of a record) with two pairs of columns. x: the rows' bytes; floats: their scales 0 0 1 1,
 // and 32 bytes on their sums.
@@ -74,15 +87,15 @@ inline void add_pair(const uint8_t* x, const uint8_t* floats, const Zipped& w, c
   const float32x4_t x_scale = load_floats(floats);
 #pragma GCC unroll 2
   for (int group = 0; group < F::kGroups; ++group) {
-    int32x4_t left = vdupq_n_s32(kMagicBits), right = left;
+    int32x4_t left = start_of_sums<F>(), right = start_of_sums<F>();
 #pragma GCC unroll 4
     for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
       const int8x16_t q = vreinterpretq_s8_u8(vld1q_u8(x + 32 * step));
       left = vmmlaq_s32(left, q, w.pair[step][0]);
       right = vmmlaq_s32(right, q, w.pair[step][1]);
     }
-    acc[0] = vfmaq_f32(acc[0], float_of_magic(left), vmulq_f32(by.scale[group][0], x_scale));
-    acc[1] = vfmaq_f32(acc[1], float_of_magic(right), vmulq_f32(by.scale[group][1], x_scale));
+    acc[0] = vfmaq_f32(acc[0], float_of_sums<F>(left), vmulq_f32(by.scale[group][0], x_scale));
+    acc[1] = vfmaq_f32(acc[1], float_of_sums<F>(right), vmulq_f32(by.scale[group][1], x_scale));
   }
   if constexpr (F::kMin) {
     const float32x4_t sums = load_floats(floats + 32);
@@ -132,12 +145,11 @@ void dot_pairs(const uint8_t* packed, int64_t rows, int64_t k, const Weights& we
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
 #pragma GCC unroll 2
       for (int f = 0; f < kFours; ++f) {
-        float32x4_t scale[F::kSubs * F::kGroups], min[F::kSubs];
-        F::scales(blocks[f].row, scale, min);
-#pragma GCC unroll 1
+        const typename F::Scales scales = F::scales(blocks[f].row);
+#pragma GCC unroll 8
         for (int sub = 0; sub < F::kSubs; ++sub) {
           const Zipped w = load_zipped<F>(blocks[f], sub);
-          const PairScales<F> by(scale + sub * F::kGroups, min + sub);
+          const PairScales<F> by(scales, sub);
 #pragma GCC unroll 4
           for (int p = 0; p < kPairs; ++p) {
             const uint8_t* record = packed + p / 2 * group_bytes + (b + sub) * kRowRecord;

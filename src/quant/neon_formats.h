@@ -1,6 +1,7 @@
 // How NEON reads each block format, for the files built with instruction-set flags: everything has internal
-// linkage. A format F reads 32 elements of a block (`sub`: which 32) as stored, that is plus kOffset, and the
-// scales and minima of the same block of four weight rows, lane = row.
+// linkage. A format F reads 32 elements of a block (`sub`: which 32) as stored, that is plus kOffset. Of the
+// same block of four weight rows, F::Scales keeps what scale() and min() make one vector of, lane = row.
+// Loops over `sub` should be unrolled: shifts by a constant are cheap.
 #pragma once
 
 #include <arm_neon.h>
@@ -30,6 +31,13 @@ inline float32x4_t float_of_magic(int32x4_t sum) {
   return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(12582912.0f));
 }
 
+// A vector of zeros made anew. A copy of one that is kept would have to be read, as any other operand.
+inline int32x4_t fresh_zero() {
+  int32x4_t zero;
+  asm volatile("movi %0.4s, #0" : "=w"(zero));
+  return zero;
+}
+
 // Four f16 values, `offset` bytes into four blocks.
 inline float32x4_t load_halves(const uint8_t* const* blocks, int offset) {
   uint16_t halves[4];
@@ -46,6 +54,49 @@ inline uint32x4_t load_words(const uint8_t* const* blocks, int offset) {
   words = vsetq_lane_u32(load_u32(blocks[1] + offset), words, 1);
   words = vsetq_lane_u32(load_u32(blocks[2] + offset), words, 2);
   return vsetq_lane_u32(load_u32(blocks[3] + offset), words, 3);
+}
+
+struct Words {
+  uint32x4_t word[4];
+};
+
+// 16 bytes of four blocks, turned: lane = row.
+inline Words load_turned(const uint8_t* const* blocks, int offset) {
+  uint32x4_t row[4];
+  for (int c = 0; c < 4; ++c) row[c] = vreinterpretq_u32_u8(vld1q_u8(blocks[c] + offset));
+  const uint64x2_t a = vreinterpretq_u64_u32(vtrn1q_u32(row[0], row[1])),
+                   b = vreinterpretq_u64_u32(vtrn1q_u32(row[2], row[3]));
+  const uint64x2_t c = vreinterpretq_u64_u32(vtrn2q_u32(row[0], row[1])),
+                   d = vreinterpretq_u64_u32(vtrn2q_u32(row[2], row[3]));
+  return {{vreinterpretq_u32_u64(vtrn1q_u64(a, b)), vreinterpretq_u32_u64(vtrn1q_u64(c, d)),
+           vreinterpretq_u32_u64(vtrn2q_u64(a, b)), vreinterpretq_u32_u64(vtrn2q_u64(c, d))}};
+}
+
+struct TwoFloats {
+  float32x4_t low, high;
+};
+
+// Two f16 values in each lane.
+inline TwoFloats floats_of_halves(uint32x4_t halves) {
+  return {vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(halves))),
+          vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(halves, 16)))};
+}
+
+// d * (byte i of each lane - kBias), exactly: d was an f16. Under the exponent of 2^(23 - 8i) the byte is an
+// integer, and what was added goes again in the same rounding. A conversion would take twice the time.
+// Without a bias, bytes must be below 128.
+template <int kBias>
+inline float32x4_t times_byte(float32x4_t d, uint32x4_t bytes, int i) {
+  if (kBias != 0) {  // only there are eight bits below the exponent, and (2^15 + kBias) * d has 24 or fewer
+    bytes = i == 0 ? bytes << 8 : bytes >> (8 * i - 8);
+    i = 1;
+  } else if (i == 3) {
+    bytes = bytes >> 8;
+    i = 2;
+  }
+  const uint32x4_t mask = vdupq_n_u32(255u << (8 * i)), exponent = vdupq_n_u32((150u - 8 * i) << 23);
+  const float32x4_t value = vreinterpretq_f32_u32(vbslq_u32(mask, bytes, exponent));
+  return vfmaq_f32(vmulq_n_f32(d, -static_cast<float>((1 << (23 - 8 * i)) + kBias)), value, d);
 }
 
 inline Int8x32 nibbles(const uint8_t* bytes) {
@@ -68,125 +119,146 @@ inline Int8x32 either(Int8x32 a, Int8x32 b) {
   return {vorrq_s8(a.low, b.low), vorrq_s8(a.high, b.high)};
 }
 
-struct Q8_0 {
+// A block of 32 has one scale, and one minimum or none.
+struct PlainScales {
+  float32x4_t scale, min;
+};
+
+struct Plain {
+  using Scales = PlainScales;
+  static float32x4_t scale(const Scales& scales, int) { return scales.scale; }
+  static float32x4_t min(const Scales& scales, int) { return scales.min; }
+};
+
+struct Q8_0 : Plain {
   static constexpr int kBytes = 34, kSubs = 1, kGroups = 1, kOffset = 0;
   static constexpr bool kMin = false;
   static Int8x32 load(const uint8_t* block, int) {
     return {vreinterpretq_s8_u8(vld1q_u8(block + 2)), vreinterpretq_s8_u8(vld1q_u8(block + 18))};
   }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static Scales scales(const uint8_t* const* blocks) { return {load_halves(blocks, 0), vdupq_n_f32(0.0f)}; }
 };
 
-struct Q4_0 {
+struct Q4_0 : Plain {
   static constexpr int kBytes = 18, kSubs = 1, kGroups = 1, kOffset = 8;
   static constexpr bool kMin = false;
   static Int8x32 load(const uint8_t* block, int) { return nibbles(block + 2); }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static Scales scales(const uint8_t* const* blocks) { return {load_halves(blocks, 0), vdupq_n_f32(0.0f)}; }
 };
 
-struct Q4_1 {
+struct Q4_1 : Plain {
   static constexpr int kBytes = 20, kSubs = 1, kGroups = 1, kOffset = 0;
   static constexpr bool kMin = true;
   static Int8x32 load(const uint8_t* block, int) { return nibbles(block + 4); }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t* min) {
-    const uint16x8_t both = vreinterpretq_u16_u32(load_words(blocks, 0));  // scale, minimum of each row
-    scale[0] = vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(vuzp1q_u16(both, both))));
-    min[0] = vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(vuzp2q_u16(both, both))));
+  static Scales scales(const uint8_t* const* blocks) {
+    const TwoFloats both = floats_of_halves(load_words(blocks, 0));
+    return {both.low, both.high};
   }
 };
 
-struct Q5_0 {
+struct Q5_0 : Plain {
   static constexpr int kBytes = 22, kSubs = 1, kGroups = 1, kOffset = 16;
   static constexpr bool kMin = false;
   static Int8x32 load(const uint8_t* block, int) { return either(nibbles(block + 6), high_bits(block + 2)); }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static Scales scales(const uint8_t* const* blocks) { return {load_halves(blocks, 0), vdupq_n_f32(0.0f)}; }
 };
 
-struct Q5_1 {
+struct Q5_1 : Plain {
   static constexpr int kBytes = 24, kSubs = 1, kGroups = 1, kOffset = 0;
   static constexpr bool kMin = true;
   static Int8x32 load(const uint8_t* block, int) { return either(nibbles(block + 8), high_bits(block + 4)); }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t* min) {
-    Q4_1::scales(blocks, scale, min);
-  }
+  static Scales scales(const uint8_t* const* blocks) { return Q4_1::scales(blocks); }
 };
 
 // The six-bit scales and minima of q4_k and q5_k: see unpack_k_scales. Byte j of a lane is the j-th of four.
-inline void k_scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t* min) {
-  const float32x4_t d = load_halves(blocks, 0), dmin = vnegq_f32(load_halves(blocks, 2));
-  const uint32x4_t a = load_words(blocks, 4), b = load_words(blocks, 8), c = load_words(blocks, 12);
-  const uint32x4_t six = vdupq_n_u32(0x3f3f3f3f), four = vdupq_n_u32(0x0f0f0f0f),
-                   two = vdupq_n_u32(0x30303030);
-  const uint32x4_t packed[2] = {vandq_u32(a, six),
-                                vorrq_u32(vandq_u32(c, four), vandq_u32(vshrq_n_u32(a, 2), two))};
-  const uint32x4_t mins[2] = {
-      vandq_u32(b, six), vorrq_u32(vandq_u32(vshrq_n_u32(c, 4), four), vandq_u32(vshrq_n_u32(b, 2), two))};
-  const uint32x4_t byte = vdupq_n_u32(255);
-  for (int sub = 0; sub < 8; ++sub) {
-    const int32x4_t shift = vdupq_n_s32(-8 * (sub % 4));
-    scale[sub] = vmulq_f32(d, vcvtq_f32_u32(vandq_u32(vshlq_u32(packed[sub / 4], shift), byte)));
-    min[sub] = vmulq_f32(dmin, vcvtq_f32_u32(vandq_u32(vshlq_u32(mins[sub / 4], shift), byte)));
+struct KScales {
+  float32x4_t d, dmin;
+  uint32x4_t scale[2], min[2];
+};
+
+struct WithKScales {
+  using Scales = KScales;
+  static Scales scales(const uint8_t* const* blocks) {
+    const Words w = load_turned(blocks, 0);
+    const TwoFloats d = floats_of_halves(w.word[0]);
+    const uint32x4_t a = w.word[1], b = w.word[2], c = w.word[3];
+    const uint32x4_t six = vdupq_n_u32(0x3f3f3f3f), four = vdupq_n_u32(0x0f0f0f0f),
+                     two = vdupq_n_u32(0x30303030);
+    return {
+        d.low,
+        vnegq_f32(d.high),
+        {vandq_u32(a, six), vorrq_u32(vandq_u32(c, four), vandq_u32(vshrq_n_u32(a, 2), two))},
+        {vandq_u32(b, six), vorrq_u32(vandq_u32(vshrq_n_u32(c, 4), four), vandq_u32(vshrq_n_u32(b, 2), two))},
+    };
   }
-}
-
-// 32 nibbles of 32 bytes: the low ones for even `sub`, the high ones for odd.
-inline Int8x32 k_nibbles(const uint8_t* bytes, int sub) {
-  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(-4 * (sub % 2)));
-  const uint8x16_t four = vdupq_n_u8(15);
-  return {vreinterpretq_s8_u8(vandq_u8(vshlq_u8(vld1q_u8(bytes), shift), four)),
-          vreinterpretq_s8_u8(vandq_u8(vshlq_u8(vld1q_u8(bytes + 16), shift), four))};
-}
-
-// The bits of `mask` in 32 bytes after a shift to the left (negative: to the right).
-inline Int8x32 k_high(const uint8_t* bytes, int left, uint8_t mask) {
-  const int8x16_t shift = vdupq_n_s8(static_cast<int8_t>(left));
-  return {vreinterpretq_s8_u8(vandq_u8(vshlq_u8(vld1q_u8(bytes), shift), vdupq_n_u8(mask))),
-          vreinterpretq_s8_u8(vandq_u8(vshlq_u8(vld1q_u8(bytes + 16), shift), vdupq_n_u8(mask)))};
-}
-
-struct Q4_K {
-  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0;
-  static constexpr bool kMin = true;
-  static Int8x32 load(const uint8_t* block, int sub) { return k_nibbles(block + 16 + 32 * (sub / 2), sub); }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t* min) {
-    k_scales(blocks, scale, min);
+  static float32x4_t scale(const Scales& scales, int sub) {
+    return times_byte<0>(scales.d, scales.scale[sub / 4], sub % 4);
+  }
+  static float32x4_t min(const Scales& scales, int sub) {
+    return times_byte<0>(scales.dmin, scales.min[sub / 4], sub % 4);
   }
 };
 
-struct Q5_K {
-  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0;
+inline Int8x32 signed_bytes(uint8x16_t low, uint8x16_t high) {
+  return {vreinterpretq_s8_u8(low), vreinterpretq_s8_u8(high)};
+}
+
+// 16 nibbles: the low ones for even `sub`, the high ones for odd.
+inline uint8x16_t k_nibbles(const uint8_t* bytes, int sub) {
+  const uint8x16_t packed = vld1q_u8(bytes);
+  return sub % 2 == 0 ? vandq_u8(packed, vdupq_n_u8(15)) : vshrq_n_u8(packed, 4);
+}
+
+struct Q4_K : WithKScales {
+  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0;
   static constexpr bool kMin = true;
   static Int8x32 load(const uint8_t* block, int sub) {
-    return either(k_nibbles(block + 48 + 32 * (sub / 2), sub), k_high(block + 16, 4 - sub, 16));
+    const uint8_t* bytes = block + 16 + 32 * (sub / 2);
+    return signed_bytes(k_nibbles(bytes, sub), k_nibbles(bytes + 16, sub));
   }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t* min) {
-    k_scales(blocks, scale, min);
+};
+
+struct Q5_K : WithKScales {
+  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0;
+  static constexpr bool kMin = true;
+  // Four bits of `nibbles` under bit `sub` of `high`.
+  static uint8x16_t join(const uint8_t* nibbles, const uint8_t* high, int sub) {
+    const uint8x16_t packed = vld1q_u8(nibbles), low = sub % 2 == 0 ? packed : vshrq_n_u8(packed, 4);
+    return vandq_u8(vsliq_n_u8(low, vld1q_u8(high) >> sub, 4), vdupq_n_u8(31));
+  }
+  static Int8x32 load(const uint8_t* block, int sub) {
+    const uint8_t *nibbles = block + 48 + 32 * (sub / 2), *high = block + 16;
+    return signed_bytes(join(nibbles, high, sub), join(nibbles + 16, high + 16, sub));
   }
 };
 
 struct Q6_K {
   static constexpr int kBytes = 210, kSubs = 8, kGroups = 2, kOffset = 32;
   static constexpr bool kMin = false;
+  struct Scales {
+    float32x4_t d;
+    Words bytes;  // plus 128
+  };
+  static Scales scales(const uint8_t* const* blocks) {
+    Scales out{load_halves(blocks, 208), load_turned(blocks, 192)};
+    for (uint32x4_t& word : out.bytes.word) word = veorq_u32(word, vdupq_n_u32(0x80808080));
+    return out;
+  }
+  static float32x4_t scale(const Scales& scales, int group) {
+    return times_byte<128>(scales.d, scales.bytes.word[group / 4], group % 4);
+  }
+  static float32x4_t min(const Scales&, int) { return vdupq_n_f32(0.0f); }
+  // Four bits of `low` under the two bits 2t of `high`.
+  static uint8x16_t join(uint8x16_t low, uint8x16_t high, int t) {
+    if (t < 2) return vandq_u8(vsliq_n_u8(low, high >> (2 * t), 4), vdupq_n_u8(63));
+    if (t == 2) return vorrq_u8(vshrq_n_u8(low, 4), vandq_u8(high, vdupq_n_u8(48)));
+    return vsraq_n_u8(vshrq_n_u8(low, 4), vandq_u8(high, vdupq_n_u8(192)), 2);
+  }
   static Int8x32 load(const uint8_t* block, int sub) {
     const int half = sub / 4, t = sub % 4;
-    return either(k_nibbles(block + 64 * half + 32 * (t % 2), t / 2),
-                  k_high(block + 128 + 32 * half, 4 - 2 * t, 48));
-  }
-  static void scales(const uint8_t* const* blocks, float32x4_t* scale, float32x4_t*) {
-    const float32x4_t d = load_halves(blocks, 208);
-    for (int quad = 0; quad < 4; ++quad) {
-      const uint32x4_t packed = load_words(blocks, 192 + 4 * quad);
-      for (int i = 0; i < 4; ++i) {  // byte i of each lane, with its sign
-        const int32x4_t top = vreinterpretq_s32_u32(vshlq_u32(packed, vdupq_n_s32(24 - 8 * i)));
-        scale[4 * quad + i] = vmulq_f32(d, vcvtq_f32_s32(vshrq_n_s32(top, 24)));
-      }
-    }
+    const uint8_t *low = block + 64 * half + 32 * (t % 2), *high = block + 128 + 32 * half;
+    return signed_bytes(join(vld1q_u8(low), vld1q_u8(high), t),
+                        join(vld1q_u8(low + 16), vld1q_u8(high + 16), t));
   }
 };
 
@@ -194,6 +266,9 @@ struct Q6_K {
 // dropped).
 struct Four {
   const uint8_t* row[4];
+  Four at(int64_t offset) const {
+    return {{row[0] + offset, row[1] + offset, row[2] + offset, row[3] + offset}};
+  }
 };
 
 inline Four four_rows(const uint8_t* data, int64_t stride, int64_t columns, int64_t first, int64_t step) {
