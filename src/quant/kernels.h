@@ -105,6 +105,9 @@ struct Bf16Kernels {
                    int64_t stride);
 };
 
+// kDotprodRow's for q4_0; eight streams.
+void dot_row_q4_0_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+
 extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
 extern const FewRowsKernels kI8mmFewRows;
