@@ -1,9 +1,13 @@
 #include "quant/kernel_checks.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 
+#include "base/format.h"
 #include "base/rng.h"
 #include "quant/formats.h"
 #include "quant/matmul.h"
@@ -74,6 +78,31 @@ Matrix random_matrix(DType dtype, int64_t columns, int64_t k, uint64_t seed) {
   return m;
 }
 
+// A copy of weights that ends where a page does, and behind it nothing may be read.
+class AtEdge {
+ public:
+  explicit AtEdge(const Weights& from) {
+    const auto size = static_cast<size_t>(from.columns * from.stride),
+               page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), before = (size + page - 1) / page * page;
+    bytes_ = before + page;
+    memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) fail("kernel checks: no memory for {} bytes", bytes_);
+    uint8_t* end = static_cast<uint8_t*>(memory_) + before;
+    if (mprotect(end, page, PROT_NONE) != 0) fail("kernel checks: cannot protect a page");
+    std::memcpy(end - size, from.data, size);
+    view = {end - size, from.stride, from.columns};
+  }
+  ~AtEdge() { munmap(memory_, bytes_); }
+  AtEdge(const AtEdge&) = delete;
+  AtEdge& operator=(const AtEdge&) = delete;
+
+  Weights view{};
+
+ private:
+  size_t bytes_;
+  void* memory_;
+};
+
 std::vector<float> random_rows(int64_t rows, int64_t k, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> x(static_cast<size_t>(rows * k));
@@ -134,7 +163,8 @@ std::string far_from_doubles(DType dtype, bool bf16, const RowsView& x, const Ma
   return "";
 }
 
-// One shape: doubles, the scalar kernels, each row alone, and the float after the result (untouched).
+// One shape: doubles, weights at the edge of what may be read, the scalar kernels, each row alone, and the
+// float after the result (untouched).
 std::string check_shape(const MatmulKernels& kernels, DType dtype, int64_t rows, int64_t columns, int64_t k) {
   const Matrix m = random_matrix(dtype, columns, k, 7);
   const int64_t stride = k + 3;
@@ -144,6 +174,12 @@ std::string check_shape(const MatmulKernels& kernels, DType dtype, int64_t rows,
   if (got.back() != 12345.0f) return "wrote past the end";
   if (std::string text = far_from_doubles(dtype, kernels.bf16 != nullptr, x, m, got); !text.empty())
     return "against doubles: " + text;
+  if (is_block_format(dtype)) {
+    const AtEdge edge(m.view);
+    if (std::string text = first_difference(got, product(kernels, dtype, x, edge.view), columns);
+        !text.empty())
+      return "elsewhere in memory: " + text;
+  }
   const bool same_order = !(dtype == DType::kBF16 && kernels.bf16);
   if (same_order) {
     const std::vector<float> want = product(matmul_kernels(Isa::kScalar), dtype, x, m.view);
