@@ -1,5 +1,8 @@
 // fathom eval, as a person's shell runs it.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <map>
 
 #include "program.h"
 
@@ -44,7 +47,111 @@ TEST(CliEval, ScoresAUsersFile) {
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_NE(table.out.find("acc "), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("1.0000"), std::string::npos) << table.out;
-  EXPECT_NE(table.err.find("cut on the left"), std::string::npos) << table.err;
+  EXPECT_NE(table.err.find("1 of 2 items are longer than the context of 12 tokens and were cut on the left"),
+            std::string::npos)
+      << table.err;
+  const nlohmann::json cut =
+      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--limit", "2", "-c", "12", "--json"}).json();
+  EXPECT_EQ(cut["truncated"], 1);
+  EXPECT_EQ(cut["tasks"][file]["truncated"], 1);
+}
+
+// Two lines of each benchmark's form, in the file that it is read from.
+const std::map<std::string, std::pair<std::string, std::string>>& every_benchmark() {
+  const std::string
+      choices =
+          R"({"id": "0", "ctx": "Question: Who barked?\nAnswer:", "choices": ["a dog", "a cat"], "gold": 0}
+{"id": "1", "ctx": "Question: What is red?\nAnswer:", "choices": ["the ball", "rain"], "gold": 0})",
+      questions =
+          R"({"question": "Tom has 2 balls and gets 3. How many has he", "answer": "2+3=<<2+3=5>>5\n#### 5"}
+{"question": "Lily has 4 cats and 1 runs away. How many are left", "answer": "4-1=<<4-1=3>>3\n#### 3"})";
+  static const std::map<std::string, std::pair<std::string, std::string>> all{
+      {"arc_challenge", {"test", choices}},
+      {"arithmetic_nospaces", {"test", R"({"context": "2+3=", "continuation": "5"})"}},
+      {"blimp", {"test", R"({"id": "a/0", "uid": "a", "good": "The cats sleep.", "bad": "The cats sleeps."}
+{"id": "b/0", "uid": "b", "good": "She saw herself.", "bad": "She saw itself."})"}},
+      {"boolq", {"validation", choices}},
+      {"commonsenseqa", {"validation", choices}},
+      {"glue_mrpc",
+       {"validation", R"({"sentence1": "He ran.", "sentence2": "He ran fast.", "label": 1, "idx": 9})"}},
+      {"glue_rte",
+       {"validation", R"({"sentence1": "Tom is sad.", "sentence2": "Tom is.", "label": 0, "idx": 0})"}},
+      {"glue_sst2", {"validation", R"({"sentence": "what a good day ", "label": 1, "idx": 0})"}},
+      {"gsm8k", {"test", questions}},
+      {"hellaswag", {"validation_1000", choices}},
+      {"humaneval", {"test", R"({"task_id": "HumanEval/0", "prompt": "def one():\n"})"}},
+      {"lambada", {"test", R"({"context": "She took the ball and threw the", "continuation": "ball"})"}},
+      {"logiqa",
+       {"test",
+        R"({"query": "Context: Tom ran.\nQuestion: Who ran?\n", "choices": ["Tom", "Lily"], "gold": 0})"}},
+      {"mmlu",
+       {"test",
+        R"({"id": "law/0", "subject": "law", "ctx": "One and one?", "choices": ["1", "2", "3", "4"], "gold": 1})"}},
+      {"nq_open", {"validation", R"({"question": "who was the girl", "answer": ["Lily", "lily"]})"}},
+      {"openbookqa", {"test", choices}},
+      {"piqa", {"validation", choices}},
+      {"superglue_cb",
+       {"validation", R"({"premise": "It rains.", "hypothesis": "It is wet", "idx": 0, "label": 2})"}},
+      {"triviaqa_3k",
+       {"test", R"({"context": "Question: Who?\nAnswer:", "answer": "Tim", "aliases": ["Tim", "Timmy"]})"}},
+      {"winograd_wsc273",
+       {"test", R"({"context_options": ["Tom", "Lily"], "continuation": "was sad.", "gold": 1})"}},
+      {"winogrande",
+       {"validation",
+        R"({"id": "0", "ctx": "Tom or Lily, _ was sad.", "choices": ["Tom", "Lily"], "gold": 1})"}},
+  };
+  return all;
+}
+
+// The files themselves where FATHOM_BENCHMARKS says they are, otherwise two lines of the form of each.
+TEST(CliEval, EveryBenchmarkRuns) {
+  const TemporaryFolder folder;
+  const char* real = std::getenv("FATHOM_BENCHMARKS");
+  std::string names;
+  for (const auto& [name, file] : every_benchmark()) {
+    names += (names.empty() ? "" : ",") + name;
+    folder.write(name + "/" + file.first + ".jsonl", file.second + "\n");
+  }
+  const std::string train = every_benchmark().at("gsm8k").second + "\n";
+  folder.write("gsm8k/train.jsonl", train + train + train);  // five are examples
+  const ProgramResult r =
+      run_fathom({"eval", "-m", "builtin", "--tasks", names, "--data-dir", real ? real : folder / "",
+                  "--limit", "2", "-c", "1536", "--samples", folder / "samples.jsonl", "--json"});
+  const nlohmann::json tasks = r.json()["tasks"];
+  ASSERT_EQ(tasks.size(), 21u) << r.err;
+  for (const auto& [name, task] : tasks.items()) {
+    SCOPED_TRACE(name);
+    EXPECT_GE(task["n"], 1);
+    EXPECT_EQ(task["acc"].is_number(), name != "humaneval");
+    EXPECT_EQ(task["shots"], name == "gsm8k" ? 5 : 0);
+  }
+  EXPECT_TRUE(tasks["gsm8k"]["exact_match_flexible"].is_number());
+  EXPECT_TRUE(tasks["superglue_cb"]["f1"].is_number());
+  EXPECT_GT(tasks["lambada"]["perplexity"], 1.0);
+  EXPECT_EQ(tasks["blimp"]["groups"].size(), 2u);
+}
+
+// As on a full disk: the samples are refused in one line, and the scores are there all the same.
+TEST(CliEval, AFullDiskTakesNoScoreAway) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("mine.jsonl", kItems), samples = folder.write("s.jsonl", "old");
+  const auto handler = signal(SIGXFSZ, SIG_IGN);  // the child has it too
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit{100, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const ProgramResult r =
+      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--samples", samples, "--json"});
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NEAR(r.json()["tasks"][file]["acc"], 2.0 / 3, 1e-12);
+  EXPECT_TRUE(r.err.starts_with("fathom: cannot write " + samples)) << r.err;
+  EXPECT_EQ(r.err.find('\n'), r.err.size() - 1);
+  std::string kept;
+  std::getline(std::ifstream(samples), kept);
+  EXPECT_EQ(kept, "old");
+  EXPECT_EQ(folder.names().size(), 2u);  // nothing half written
 }
 
 TEST(CliEval, PerplexityOfAText) {
@@ -83,6 +190,14 @@ TEST(CliEval, RefusesInOneLine) {
   refused({"--tasks", good, "--samples", folder / "no/where.jsonl"}, 1, "no/where.jsonl");
   refused({"--tasks", good, "-c", "3"}, 1, "item a: ");
   refused({"--tasks", folder.write("bad.jsonl", std::string(kItems) + "{\"ctx\":")}, 1, "bad.jsonl:4: ");
+  const auto item = [&](const std::string& rest) {
+    return folder.write("item.jsonl", std::string(kItems) + "{\"ctx\": \"a\", " + rest + "}\n");
+  };
+  refused({"--tasks", item(R"("choices": ["b", "c"], "gold": 2)")}, 1,
+          "item.jsonl:4: expected \"gold\" to be from 0 to 1");
+  refused({"--tasks", item(R"("choices": ["b", ""], "gold": 0)")}, 1,
+          "item.jsonl:4: entry 1 of \"choices\" is empty");
+  refused({"--tasks", good, "--samples", folder / ""}, 1, "it is a folder or device");
   refused({"--tasks", good, "--budget", "0.5"}, 2, "budget");
 }
 

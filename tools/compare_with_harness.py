@@ -6,9 +6,10 @@
     python tools/compare_with_harness.py --model model-hf --data-dir benchmarks --limit 200
 
 Both read the same Hugging Face folder and compute in f32 on the same number of threads. The harness gets the same
-files through task definitions of its own kind (a dict as its YAML would hold). Its time is that of its
-`loglikelihood` or `generate_until` call; ours is the whole program, loading included, and (seconds) without loading.
-On a machine with other users compare the processor time, which for ours includes loading.
+files through task definitions of its own kind (a dict as its YAML would hold); with --shots 5 the examples of
+`fewshot5_prefix.txt` stand in the items it reads. Its time is that of its `loglikelihood` or `generate_until` call;
+ours is the whole program, loading included, and (seconds) without loading. --quantized times another file of the model
+(GGUF) beside it. On a machine with other users compare the processor time, which for ours includes loading.
 """
 
 import argparse
@@ -52,11 +53,18 @@ def definition(task):
     raise SystemExit(f"no harness definition here for the task {task}")
 
 
-def cut_files(data_dir, tasks, limit, folder):
+def with_examples(line, examples):
+    item = json.loads(line)
+    item["ctx"] = examples + item["ctx"]
+    return json.dumps(item)
+
+
+def cut_files(data_dir, tasks, limit, shots, folder):
     """The first items of each task, as `fathom eval --limit` takes them (blimp: from each paradigm in turn)."""
     files = {}
     for task in tasks:
-        lines = (pathlib.Path(data_dir) / task / (SPLITS.get(task, "validation") + ".jsonl")).read_text().splitlines()
+        source = pathlib.Path(data_dir) / task
+        lines = (source / (SPLITS.get(task, "validation") + ".jsonl")).read_text().splitlines()
         if task == "blimp":
             seen, order = {}, []
             for i, line in enumerate(lines):
@@ -64,8 +72,11 @@ def cut_files(data_dir, tasks, limit, folder):
                 seen[uid] = seen.get(uid, -1) + 1
                 order.append((seen[uid], i))
             lines = [lines[i] for i in sorted(i for _, i in sorted(order)[:limit])]
+        lines = lines[:limit]
+        if shots:
+            lines = [with_examples(line, (source / "fewshot5_prefix.txt").read_text()) for line in lines]
         files[task] = folder / f"{task}.jsonl"
-        files[task].write_text("\n".join(lines[:limit]) + "\n")
+        files[task].write_text("\n".join(lines) + "\n")
     return files
 
 
@@ -108,20 +119,20 @@ def children_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def run_fathom(program, model, data_dir, tasks, limit, threads, folder):
+def run_fathom(options, model, precision, tasks, folder):
     samples = folder / "samples.jsonl"
     results = {}
     for task in tasks:
         start, cpu = time.perf_counter(), children_seconds()
         out = subprocess.run(
-            [program, "eval", "-m", str(model), "--dtype", "f32", "-t", str(threads), "--data-dir", data_dir, "--tasks", task,
-             "--limit", str(limit), "--shots", "0", "--samples", str(samples), "--json"],
+            [options.fathom, "eval", "-m", model, *precision, "-t", str(options.threads), "--data-dir", options.data_dir,
+             "--tasks", task, "--limit", str(options.limit), "--shots", str(options.shots), "--samples", str(samples), "--json"],
             check=True, capture_output=True, text=True)
         wall = time.perf_counter() - start
         result = json.loads(out.stdout)["tasks"][task]
         results[task] = {"wall": wall, "seconds": result["seconds"], "cpu": children_seconds() - cpu, "scores": result,
                          "samples": [json.loads(line) for line in samples.read_text().splitlines()]}
-        print(f"fathom   {task}: {result['seconds']:.1f} s, the program {wall:.1f} s", flush=True)
+        print(f"fathom   {task}: {result['seconds']:.1f} s, the program {wall:.1f} s ({pathlib.Path(model).name})", flush=True)
     return results
 
 
@@ -161,6 +172,8 @@ def main():
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--tasks", default="arc_challenge,openbookqa,piqa")
     parser.add_argument("--limit", type=int, default=200)
+    parser.add_argument("--shots", type=int, default=0, choices=[0, 5])
+    parser.add_argument("--quantized", help="GGUF file of the same model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=8, help="the harness's")
     parser.add_argument("--out", help="write what was compared as JSON")
@@ -170,9 +183,10 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         os.environ["HF_DATASETS_CACHE"] = str(folder / "cache")
-        files = cut_files(options.data_dir, tasks, options.limit, folder)
+        files = cut_files(options.data_dir, tasks, options.limit, options.shots, folder)
         theirs = run_harness(options.model, files, options.threads, options.batch_size)
-        ours = run_fathom(options.fathom, options.model, options.data_dir, tasks, options.limit, options.threads, folder)
+        ours = run_fathom(options, options.model, ["--dtype", "f32"], tasks, folder)
+        quantized = run_fathom(options, options.quantized, [], tasks, folder) if options.quantized else {}
     rows = []
     for task in tasks:
         items, equal, worst, differing = compare(task, ours[task], theirs[task])
@@ -180,6 +194,7 @@ def main():
                      "harness_seconds": theirs[task]["seconds"], "seconds": ours[task]["seconds"], "wall": ours[task]["wall"],
                      "harness_cpu": theirs[task]["cpu"], "cpu": ours[task]["cpu"],
                      "speed_up": theirs[task]["seconds"] / ours[task]["seconds"],
+                     "quantized_seconds": quantized[task]["seconds"] if quantized else None,
                      "scores": ours[task]["scores"], "harness_scores": theirs[task]["scores"], "differing": differing})
         print(f"{task}: {equal}/{items} predictions equal ({100 * equal / items:.1f} %), log-likelihoods within {worst:.2g}; "
               f"harness {theirs[task]['seconds']:.1f} s, ours {ours[task]['seconds']:.1f} s "
@@ -187,6 +202,8 @@ def main():
               f"{ours[task]['cpu']:.1f} s ({theirs[task]['cpu'] / ours[task]['cpu']:.1f}x)")
         for one in differing:
             print("   differs:", *one)
+    harness, fathom = (sum(result["seconds"] for result in results.values()) for results in (theirs, ours))
+    print(f"together: harness {harness:.1f} s, ours {fathom:.1f} s ({harness / fathom:.1f}x)")
     if options.out:
         pathlib.Path(options.out).write_text(json.dumps(rows, indent=1, default=str) + "\n")
 

@@ -168,12 +168,12 @@ struct Report {
   Json tasks = Json::object();
   std::string table =
       fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10}\n", "task", "items", "shots", "metric", "value");
+  std::string samples;  // JSONL
   double seconds = 0;
 };
 
 // false: interrupted.
-bool run_task(Session& session, const Task& task, const EncodedTask& encoded, AtomicFile* samples,
-              Report& report) {
+bool run_task(Session& session, const Task& task, const EncodedTask& encoded, Report& report) {
   Progress progress(task.spec.name, static_cast<int64_t>(task.items.size()));
   BatchOptions batch;
   batch.whole = session.method() && session.method()->needs_whole_prompt();
@@ -184,10 +184,27 @@ bool run_task(Session& session, const Task& task, const EncodedTask& encoded, At
   report.seconds += result.seconds;
   report.tasks[task.spec.name] = task_json(task, encoded, result);
   report.table += row_of(task, result.metrics);
-  for (size_t i = 0; samples && i < result.items.size(); ++i)
-    samples->write(
-        sample_json(task, i, result.items[i]).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  for (size_t i = 0; i < result.items.size(); ++i)
+    report.samples +=
+        sample_json(task, i, result.items[i]).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   return true;
+}
+
+void print_report(Session& session, const Report& report, int64_t cut, bool json) {
+  const Savings savings = session.feeder().savings();
+  if (!json) {
+    std::string text = report.table + fmt::format("{:.1f} s", report.seconds);
+    if (session.method())
+      text += fmt::format("; {:.1f} % of units skipped, {:.3f} of the blocks' multiply-adds",
+                          100 * savings.skip_ratio, savings.block_flops);
+    return print(text + "\n");
+  }
+  Json out;
+  out["tasks"] = report.tasks;
+  out["seconds"] = report.seconds;
+  out["truncated"] = cut;
+  add_savings(out, savings);
+  print_json(out);
 }
 
 }  // namespace
@@ -208,25 +225,12 @@ int run_eval(const Arguments& arguments) {
   session.make_cache(encoded.longest, sequences_for(session, encoded.most_items, encoded.longest));
   Report report;
   for (size_t t = 0; t < tasks.size(); ++t) {
-    if (!run_task(session, tasks[t], encoded.tasks[t], samples.get(), report)) return kInterruptedExit;
+    if (!run_task(session, tasks[t], encoded.tasks[t], report)) return kInterruptedExit;
   }
-  if (samples) samples->commit();
-
-  const Savings savings = session.feeder().savings();
-  if (!o.model.json) {
-    report.table += fmt::format("{:.1f} s", report.seconds);
-    if (session.method())
-      report.table += fmt::format("; {:.1f} % of units skipped, {:.3f} of the blocks' multiply-adds",
-                                  100 * savings.skip_ratio, savings.block_flops);
-    print(report.table + "\n");
-    return 0;
-  }
-  Json out;
-  out["tasks"] = std::move(report.tasks);
-  out["seconds"] = report.seconds;
-  out["truncated"] = encoded.cut;
-  add_savings(out, savings);
-  print_json(out);
+  print_report(session, report, encoded.cut, o.model.json);
+  if (!samples) return 0;
+  samples->write(report.samples);  // last: a full disk takes no score away
+  samples->commit();
   return 0;
 }
 

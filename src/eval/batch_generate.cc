@@ -17,11 +17,14 @@ struct Job {
   int32_t slot = 0;
   std::vector<int32_t> tokens;  // the prompt and what came after it
   size_t prompt = 0;            // of them
-  int64_t at = 0;               // fed
+  int64_t at = -1;              // fed; -1: not begun
   int64_t taking = 0;           // in this pass
   bool done = false;
 
   int64_t left() const { return static_cast<int64_t>(tokens.size()) - at; }
+  std::span<const int32_t> next() const {  // what this pass takes
+    return std::span(tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(taking));
+  }
 };
 
 class GreedyBatch {
@@ -58,32 +61,40 @@ class GreedyBatch {
     job.tokens = prompts_[item].front().tokens;
     job.prompt = job.tokens.size();
     job.slot = slots_.take(job.tokens);
-    const auto most = static_cast<int64_t>(job.prompt) - 1;  // the last row's logits are needed
-    job.at = slots_.rewind(job.slot, job.tokens, options_.whole ? 0 : most);
     jobs_.push_back(std::move(job));
+  }
+
+  // Rows that another sequence holds are taken over before any of this pass are added.
+  void begin_prompts() {
+    for (Job& job : jobs_) {
+      const auto most = static_cast<int64_t>(job.prompt) - 1;  // the last row's logits are needed
+      if (job.at < 0) job.at = slots_.begin(job.slot, job.tokens, options_.whole ? 0 : most);
+    }
   }
 
   void pass() {
     const ArenaScope scope(feeder_.context());
+    begin_prompts();
     feeder_.begin();
     int64_t rows_left = options_.rows;
     for (Job& job : jobs_) {
+      job.taking = 0;
+      if (job.at < 0) continue;
       const bool whole = options_.whole && rows_left == options_.rows;
       job.taking = whole ? job.left() : std::min(job.left(), rows_left);
       if (options_.whole && job.taking < job.left()) job.taking = 0;
       if (job.taking == 0) continue;
-      const auto tokens = std::span<const int32_t>(job.tokens)
-                              .subspan(static_cast<size_t>(job.at), static_cast<size_t>(job.taking));
-      feeder_.add({job.slot, tokens, job.taking == job.left() ? LogitsFor::kLast : LogitsFor::kNone});
-      slots_.fed(job.slot, tokens);
+      feeder_.add({job.slot, job.next(), job.taking == job.left() ? LogitsFor::kLast : LogitsFor::kNone});
       rows_left = std::max<int64_t>(0, rows_left - job.taking);
     }
     const Tensor logits = feeder_.run();
     std::vector<float> values(static_cast<size_t>(feeder_.model().config.vocab));
     int64_t row = 0;
     for (Job& job : jobs_) {
+      if (job.taking == 0) continue;
+      slots_.fed(job.slot, job.next());
       job.at += job.taking;
-      if (job.taking == 0 || job.left() > 0) continue;
+      if (job.left() > 0) continue;
       copy_to_host(feeder_.context(), logits.rows(row++, 1), values);
       take(job, most_likely(values));
     }

@@ -17,8 +17,14 @@ int64_t most_logit_rows(int64_t vocab) {
   return std::max<int64_t>(16, (int64_t{8} << 20) / vocab);
 }
 
-int32_t most_likely(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+// Is none larger, and none before it as large? Plain counts: the compiler makes them vectors.
+bool is_first_largest(std::span<const float> logits, int32_t token) {
+  const auto at = static_cast<size_t>(token);
+  const float value = logits[at];
+  int larger = 0;
+  for (const float other : logits.first(at)) larger += other >= value;
+  for (const float other : logits.subspan(at + 1)) larger += other > value;
+  return larger == 0;
 }
 
 // An item at work in a sequence.
@@ -34,6 +40,9 @@ struct Job {
 
   const Path& current() const { return paths[path]; }
   int64_t first_target() const { return current().targets.front().row; }
+  std::span<const int32_t> next() const {  // what this pass takes
+    return std::span(current().tokens).subspan(static_cast<size_t>(at), static_cast<size_t>(taking));
+  }
 };
 
 class Scorer {
@@ -66,9 +75,9 @@ class Scorer {
 
   // How many rows of the job's path this pass takes, of those it may. 0: it waits.
   void plan(Job& job, int64_t rows_left, int64_t logits_left) {
-    const Path& path = job.current();
-    if (job.at < 0) job.at = slots_.rewind(job.slot, path.tokens, options_.whole ? 0 : job.first_target());
-    const auto total = static_cast<int64_t>(path.tokens.size());
+    job.taking = job.logits = 0;
+    if (job.at < 0) return;
+    const auto total = static_cast<int64_t>(job.current().tokens.size());
     const int64_t first = std::max(job.at, job.first_target());  // row with logits
     const int64_t left = total - job.at;
     int64_t count = std::min({left, rows_left, first - job.at + logits_left});
@@ -77,23 +86,33 @@ class Scorer {
     job.logits = std::max<int64_t>(0, job.at + count - first);
   }
 
+  // Rows that another sequence holds are taken over before any of this pass are added.
+  void begin_paths() {
+    for (Job& job : jobs_) {
+      if (job.at < 0)
+        job.at = slots_.begin(job.slot, job.current().tokens, options_.whole ? 0 : job.first_target());
+    }
+  }
+
   void pass() {
     const ArenaScope scope(feeder_.context());
+    begin_paths();
     feeder_.begin();
     int64_t rows_left = options_.rows, logits_left = most_logit_rows(feeder_.model().config.vocab);
     for (Job& job : jobs_) {
       plan(job, rows_left, logits_left);
       if (job.taking == 0) continue;
-      const auto tokens = std::span<const int32_t>(job.current().tokens)
-                              .subspan(static_cast<size_t>(job.at), static_cast<size_t>(job.taking));
-      feeder_.add({.sequence = job.slot, .tokens = tokens, .logits_from = job.taking - job.logits});
-      slots_.fed(job.slot, tokens);
+      feeder_.add({.sequence = job.slot, .tokens = job.next(), .logits_from = job.taking - job.logits});
       rows_left = std::max<int64_t>(0, rows_left - job.taking);
       logits_left = std::max<int64_t>(0, logits_left - job.logits);
     }
     const Tensor logits = feeder_.run();
     if (logits) read(logits);
-    for (Job& job : jobs_) job.at += job.taking;
+    for (Job& job : jobs_) {
+      if (job.taking == 0) continue;
+      slots_.fed(job.slot, job.next());
+      job.at += job.taking;
+    }
   }
 
   // Every row with logits predicts one token, most often; where choices part it predicts several.
@@ -110,7 +129,6 @@ class Scorer {
       if (from == to) return;
       const Tensor one = logits.rows(row, 1);
       copy_to_host(ctx, one, values);
-      const int32_t best = most_likely(values);
       for (size_t t = from; t < to; ++t) {
         const Target& target = job.current().targets[t];
         float logprob = logprobs[static_cast<size_t>(row)];
@@ -119,7 +137,7 @@ class Scorer {
           const Tensor token = Tensor::from(ctx, std::span<const int32_t>(&target.token, 1), {1});
           copy_to_host(ctx, token_log_probs(ctx, one, token), {&logprob, 1});
         }
-        add(scores_[job.item][target.request], logprob, target.token == best);
+        add(scores_[job.item][target.request], logprob, is_first_largest(values, target.token));
       }
       job.targets = to;
     });

@@ -7,6 +7,7 @@
 
 #include "eval/batch_generate.h"
 #include "eval/harness_golden_test.h"
+#include "eval/plan.h"
 #include "infer/generate.h"
 #include "infer/score.h"
 #include "infer/story_model_test.h"
@@ -85,7 +86,11 @@ TEST(Evaluate, GreedyTextsAreTheHarnesss) {
   }
 }
 
-Task story_task(TaskKind kind) {
+// What few-shot examples are: many tokens that every item begins with.
+const char* const kExamples =
+    "Tom went home. He was happy to see his mom and his dog. They ate a big cake and went to bed.\n\n";
+
+Task story_task(TaskKind kind, const std::string& examples = "") {
   Task task;
   task.spec.kind = kind;
   const std::vector<std::string> starts{"Once upon a time, there was a", "Tom had a big", "The cat sat on",
@@ -94,10 +99,10 @@ Task story_task(TaskKind kind) {
     EvalItem item;
     item.id = std::to_string(i);
     for (const char* end : {" little girl.", " dog", " little boy named Tim", " x"})
-      item.options.push_back({starts[i], end});
+      item.options.push_back({examples + starts[i], end});
     item.characters = {12, 3, 20, 1};
     item.gold = static_cast<int64_t>(i % 4);
-    item.prompt = starts[i];
+    item.prompt = examples + starts[i];
     task.items.push_back(item);
   }
   task.spec.generation = {{"."}, 24, AnswerRule::kNone};
@@ -105,8 +110,11 @@ Task story_task(TaskKind kind) {
 }
 
 // A task that runs in any number of sequences and passes of any size gives what every request gives alone.
-TEST(Evaluate, ScoresAreThoseOfEachRequestAlone) {
-  const Task task = story_task(TaskKind::kChoice);
+class Examples : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Evaluate, Examples, testing::Values("", kExamples));
+
+TEST_P(Examples, ScoresAreThoseOfEachRequestAlone) {
+  const Task task = story_task(TaskKind::kChoice, GetParam());
   std::vector<double> alone;
   StoryModel one;
   const RequestEncoder encoder(*one.model.tokenizer, 512);
@@ -163,8 +171,28 @@ TEST(Evaluate, SharedTokensAreComputedOnce) {
   EXPECT_EQ((story.feeder.work().unit_rows - again) / 10, rows);  // a new call knows nothing of the last
 }
 
-TEST(Evaluate, GeneratesWhatTheGeneratorDoes) {
-  const Task task = story_task(TaskKind::kGenerate);
+// In several sequences that begin together, too: one is fed the examples, and the others become its forks.
+TEST(Evaluate, ExamplesAreComputedOnce) {
+  for (const TaskKind kind : {TaskKind::kChoice, TaskKind::kGenerate}) {
+    const Task task = story_task(kind, kExamples);
+    StoryModel story(256, 5);
+    const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 512));
+    const std::vector<int32_t>&first = encoded.items[0][0].tokens, &second = encoded.items[1][0].tokens;
+    const int64_t examples = common_prefix(first, second);
+    ASSERT_GT(examples, 40);
+    int64_t own = 0;  // rows after the examples: the item's, then each choice's but the last, or the answer's
+    for (const ItemRequests& item : encoded.items) {
+      own += static_cast<int64_t>(item[0].tokens.size()) - item[0].scored - examples;
+      for (const TokenRequest& request : item)
+        own += kind == TaskKind::kChoice ? request.scored - 1 : task.spec.generation.max_tokens;
+    }
+    evaluate(story.feeder, task, encoded, {});
+    EXPECT_LE(static_cast<int64_t>(story.feeder.work().unit_rows) / 10, examples + own);
+  }
+}
+
+TEST_P(Examples, GeneratesWhatTheGeneratorDoes) {
+  const Task task = story_task(TaskKind::kGenerate, GetParam());
   StoryModel one;
   const EncodedTask encoded = encode_task(task, RequestEncoder(*one.model.tokenizer, 512));
   std::vector<std::string> alone;
@@ -286,6 +314,13 @@ TEST(Evaluate, BatchesDoNotChangeWhoSkips) {
       for (int n = 0; n < 4; ++n) grown.push_back(static_cast<int32_t>(rng.below(48)));
       items.push_back({{grown, 1, 0}});
       grown.pop_back();
+    }
+    std::vector<int32_t> examples;  // and items that begin alike
+    for (int n = 0; n < 14; ++n) examples.push_back(static_cast<int32_t>(rng.below(48)));
+    for (int i = 0; i < 6; ++i) {
+      TokenRequest request{examples, 1 + i % 2, 0};
+      for (int n = 0; n < 3 + i; ++n) request.tokens.push_back(static_cast<int32_t>(rng.below(48)));
+      items.push_back({request});
     }
     BatchOptions options;
     options.whole = rig.policy->needs_whole_prompt();

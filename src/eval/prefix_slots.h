@@ -18,14 +18,17 @@ class PrefixSlots {
   int32_t take(std::span<const int32_t> tokens);
   void give_back(int32_t slot);
 
-  // The sequence goes back to what it has in common with `tokens`, and to `most` rows at most. -> the rows it
-  // then holds
-  int64_t rewind(int32_t slot, std::span<const int32_t> tokens, int64_t most);
+  // Before the passes that feed `tokens`: the sequence goes back to what it has in common with them, or
+  // becomes a fork of one that has more of it; `most` rows at most. -> the rows it then holds. -1: another
+  // sequence is being fed what these tokens begin with. Ask again after the pass.
+  int64_t begin(int32_t slot, std::span<const int32_t> tokens, int64_t most);
+  // What a pass that has run fed.
   void fed(int32_t slot, std::span<const int32_t> tokens);
 
  private:
   Feeder& feeder_;
   std::vector<std::vector<int32_t>> held_;
+  std::vector<std::vector<int32_t>> coming_;  // what a sequence will hold when it is fed; empty: it waits
   std::vector<bool> busy_;
   size_t taken_ = 0;
 };

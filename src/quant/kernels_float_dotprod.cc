@@ -10,11 +10,13 @@ struct F32x8 {
   float32x4_t low, high;
 };
 
+inline float32x4_t load_four(const uint8_t* p) {
+  return vreinterpretq_f32_u8(vld1q_u8(p));
+}
+
 struct LoadF32 {
   static constexpr int kBytes = 4;
-  static F32x8 at(const uint8_t* p) {
-    return {vreinterpretq_f32_u8(vld1q_u8(p)), vreinterpretq_f32_u8(vld1q_u8(p + 16))};
-  }
+  static F32x8 at(const uint8_t* p) { return {load_four(p), load_four(p + 16)}; }
 };
 struct LoadF16 {
   static constexpr int kBytes = 2;
@@ -60,6 +62,34 @@ inline void add_eight(Sums<kRows, kColumns>& sums, int r, const F32x8& x, const 
   }
 }
 
+// The same for four elements of all rows and columns of f32 at `at` bytes, into one half of the sums.
+template <int kRows, int kColumns>
+inline void add_four(float32x4_t sums[kRows][kColumns], const uint8_t* const* xs, const uint8_t* const* ws,
+                     int64_t at) {
+  float32x4_t w[kColumns];
+#pragma GCC unroll 4
+  for (int c = 0; c < kColumns; ++c) w[c] = load_four(ws[c] + at);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const float32x4_t x = load_four(xs[r] + at);
+#pragma GCC unroll 4
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = vfmaq_f32(sums[r][c], w[c], x);
+  }
+}
+
+// A whole tile: no column is looked at alone.
+inline void store_whole(const Sums<4, 3>& sums, float* out, int64_t out_stride) {
+#pragma GCC unroll 4
+  for (int r = 0; r < 4; ++r, out += out_stride) {
+    const float32x4_t a = vaddq_f32(sums.low[r][0], sums.high[r][0]),
+                      b = vaddq_f32(sums.low[r][1], sums.high[r][1]),
+                      c = vaddq_f32(sums.low[r][2], sums.high[r][2]);
+    const float32x4_t all = vpaddq_f32(vpaddq_f32(a, b), vpaddq_f32(c, c));
+    vst1_f32(out, vget_low_f32(all));
+    vst1q_lane_f32(out + 2, all, 2);
+  }
+}
+
 // Rows and columns past the last are the last again; their results are dropped.
 template <class Load, int kRows, int kColumns>
 inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
@@ -82,6 +112,11 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
   }
   F32x8 w[kColumns];
   for (int64_t i = 0; i < whole; i += 8) {
+    if constexpr (kRows * kColumns == 12) {  // 24 vectors of sums leave eight registers: a half at a time
+      add_four<kRows, kColumns>(sums.low, xs, ws, 4 * i);
+      add_four<kRows, kColumns>(sums.high, xs, ws, 4 * i + 16);
+      continue;
+    }
 #pragma GCC unroll 4
     for (int c = 0; c < kColumns; ++c) w[c] = Load::at(ws[c] + Load::kBytes * i);
 #pragma GCC unroll 4
@@ -92,6 +127,10 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
     for (int c = 0; c < kColumns; ++c) w[c] = Load::at(w_tails.bytes[c]);
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) add_eight(sums, r, LoadF32::at(x_tails.bytes[r]), w);
+  }
+  if constexpr (kRows == 4 && kColumns == 3) {
+    if (rows >= kRows && column + kColumns <= weights.columns)
+      return store_whole(sums, out + column, out_stride);
   }
   // Whole loops with conditions inside: they unroll, and the sums stay in registers.
 #pragma GCC unroll 4
@@ -106,24 +145,34 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
   }
 }
 
+// Columns [begin, end).
+template <int kRows, int kColumns>
+void multiply_rows(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                   int64_t begin, int64_t end, float* out, int64_t out_stride) {
+  for (int64_t c = begin; c < end; c += kColumns)
+    dot_block<LoadF32, kRows, kColumns>(x, x_stride, rows, k, weights, c, 1, out, out_stride);
+}
+
+void multiply_block(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                    int64_t begin, int64_t end, float* out, int64_t out_stride) {
+  for (int64_t r = 0; r < rows; r += 4, x += 4 * x_stride, out += 4 * out_stride) {
+    const int64_t left = rows - r;
+    const auto run = left == 1 ? multiply_rows<1, 4> : left == 2 ? multiply_rows<2, 4> : multiply_rows<4, 3>;
+    run(x, x_stride, left, k, weights, begin, end, out, out_stride);
+  }
+}
+
+// Some columns stay in the first-level cache for some rows, and those in the second-level cache for the next
+// columns; where the rows are too long for that, all columns pass by four rows at a time.
 void multiply(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights, float* out,
               int64_t out_stride) {
-  for (int64_t r = 0; r < rows; r += 4) {
-    const int64_t left = rows - r;
-    const float* xr = x + r * x_stride;
-    float* to = out + r * out_stride;
-    if (left == 1) {
-      for (int64_t c = 0; c < weights.columns; c += 4) {
-        dot_block<LoadF32, 1, 4>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
-      }
-    } else if (left == 2) {
-      for (int64_t c = 0; c < weights.columns; c += 4) {
-        dot_block<LoadF32, 2, 4>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
-      }
-    } else {
-      for (int64_t c = 0; c < weights.columns; c += 2) {
-        dot_block<LoadF32, 4, 2>(xr, x_stride, left, k, weights, c, 1, to, out_stride);
-      }
+  constexpr int64_t kRows = 64, kColumns = 12, kCache = 32 << 10;
+  const int64_t block = 4 * k * kColumns <= kCache ? kColumns : weights.columns;
+  for (int64_t r = 0; r < rows; r += kRows) {
+    const int64_t some = rows - r < kRows ? rows - r : kRows;
+    for (int64_t c = 0; c < weights.columns; c += block) {
+      const int64_t end = c + block < weights.columns ? c + block : weights.columns;
+      multiply_block(x + r * x_stride, x_stride, some, k, weights, c, end, out + r * out_stride, out_stride);
     }
   }
 }
