@@ -200,7 +200,7 @@ std::string check_shape(const MatmulKernels& kernels, DType dtype, int64_t rows,
 std::string check_format(const MatmulKernels& kernels, DType dtype) {
   const int64_t block = traits(dtype).block;
   std::vector<int64_t> ks = {block == 256 ? 256 : 32, block == 256 ? 768 : 576};
-  if (block == 1) ks = {1, 7, 20, 576};
+  if (block == 1) ks = {1, 7, 20, 576, 700};
   for (int64_t k : ks) {
     for (int64_t rows : {1, 2, 3, 5, 8, 11, 16, 17, 64}) {
       for (int64_t columns : {1, 7, 71}) {

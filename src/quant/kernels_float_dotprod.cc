@@ -129,7 +129,7 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
     for (int r = 0; r < kRows; ++r) add_eight(sums, r, LoadF32::at(x_tails.bytes[r]), w);
   }
   if constexpr (kRows == 4 && kColumns == 3) {
-    if (rows >= kRows && column + kColumns <= weights.columns)
+    if (step == 1 && rows >= kRows && column + kColumns <= weights.columns)
       return store_whole(sums, out + column, out_stride);
   }
   // Whole loops with conditions inside: they unroll, and the sums stay in registers.
