@@ -2,33 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "eval/batch_generate.h"
 #include "eval/harness_golden_test.h"
 #include "eval/plan.h"
+#include "eval/scores_test.h"
 #include "infer/generate.h"
 #include "infer/score.h"
 #include "infer/story_model_test.h"
-#include "skip/tiny_model_test.h"
 
 namespace fathom {
 namespace {
-
-std::vector<size_t> in_order(size_t count) {
-  std::vector<size_t> order(count);
-  std::iota(order.begin(), order.end(), size_t{0});
-  return order;
-}
-
-std::vector<double> logprobs_of(const std::vector<std::vector<TextScore>>& scores) {
-  std::vector<double> all;
-  for (const auto& item : scores) {
-    for (const TextScore& score : item) all.push_back(score.logprob);
-  }
-  return all;
-}
 
 // The model that the harness's goldens were made with.
 struct GoldenModel {
@@ -145,6 +132,21 @@ TEST_P(Examples, ScoresAreThoseOfEachRequestAlone) {
       EXPECT_EQ(batched, alone) << sequences << " sequences, passes of " << rows;
     }
   }
+}
+
+// Every token of the vocabulary after one context: greedy decoding writes the likeliest, and only that.
+TEST(Evaluate, OneTokenIsGreedy) {
+  StoryModel story(64, 1);
+  const std::vector<int32_t> context = story.encode("Once upon a time, there was a");
+  std::vector<ItemRequests> items(1);
+  for (int32_t token = 0; token < story.model.config.vocab; ++token) {
+    items[0].push_back({context, 1, 0});
+    items[0].back().tokens.push_back(token);
+  }
+  const std::vector<TextScore> scores = score_items(story.feeder, items, in_order(1), {})[0];
+  const auto less = [](const TextScore& a, const TextScore& b) { return a.logprob < b.logprob; };
+  const auto best = std::max_element(scores.begin(), scores.end(), less);
+  for (auto score = scores.begin(); score != scores.end(); ++score) EXPECT_EQ(score->greedy, score == best);
 }
 
 TEST(Evaluate, SharedTokensAreComputedOnce) {
@@ -285,68 +287,6 @@ TEST(Evaluate, WhatDoesNotFitIsNamed) {
   task.items[0].options.resize(2);
   EXPECT_EQ(encode_task(task, RequestEncoder(*story.model.tokenizer, 10)).cut, 1);
   EXPECT_EQ(encode_task(task, RequestEncoder(*story.model.tokenizer, 100)).cut, 0);
-}
-
-// With skipping, too: each request as if it were alone, for methods with every kind of memory.
-TEST(Evaluate, BatchesDoNotChangeWhoSkips) {
-  for (const char* method :
-       {R"({"name": "random", "rows_kept": 0.6})", R"({"name": "mind_skip", "pool": "prefix:6"})",
-        R"({"name": "mind_skip", "pool": "prompt"})", R"({"name": "skip_middle"})",
-        R"({"name": "gate_skip", "skipped_kv": "copy"})"}) {
-    SCOPED_TRACE(method);
-    Rig rig(method);
-    Rng rng(8);
-    std::vector<ItemRequests> items;
-    for (int i = 0; i < 6; ++i) {
-      std::vector<int32_t> context;
-      for (uint32_t n = 3 + rng.below(12); n > 0; --n) context.push_back(static_cast<int32_t>(rng.below(3)));
-      ItemRequests requests;
-      for (int choice = 0; choice < 3; ++choice) {
-        TokenRequest request{context, 1 + static_cast<int64_t>(rng.below(5)), 0};
-        for (int64_t t = 0; t < request.scored; ++t)
-          request.tokens.push_back(static_cast<int32_t>(rng.below(3)));
-        requests.push_back(request);
-      }
-      items.push_back(requests);
-    }
-    std::vector<int32_t> grown;  // items that go on where the one before ended
-    for (int i = 0; i < 6; ++i) {
-      for (int n = 0; n < 4; ++n) grown.push_back(static_cast<int32_t>(rng.below(48)));
-      items.push_back({{grown, 1, 0}});
-      grown.pop_back();
-    }
-    std::vector<int32_t> examples;  // and items that begin alike
-    for (int n = 0; n < 14; ++n) examples.push_back(static_cast<int32_t>(rng.below(48)));
-    for (int i = 0; i < 6; ++i) {
-      TokenRequest request{examples, 1 + i % 2, 0};
-      for (int n = 0; n < 3 + i; ++n) request.tokens.push_back(static_cast<int32_t>(rng.below(48)));
-      items.push_back({request});
-    }
-    BatchOptions options;
-    options.whole = rig.policy->needs_whole_prompt();
-    const auto run = [&](std::span<const ItemRequests> some, int64_t sequences, int64_t rows) {
-      KvCache cache(rig.ctx, rig.model.config,
-                    {.sequences = sequences,
-                     .context = 32,
-                     .k_type = DType::kF32,
-                     .v_type = DType::kF32,
-                     .key_bias = rig.policy->has_key_bias()});
-      const auto state = rig.make_state(sequences);
-      Feeder feeder(rig.ctx, rig.model, cache, *rig.policy, *state);
-      options.rows = rows;
-      return logprobs_of(score_items(feeder, some, in_order(some.size()), options));
-    };
-    std::vector<double> alone;
-    for (const ItemRequests& item : items) {
-      for (const TokenRequest& request : item) {
-        const std::vector<ItemRequests> single{{request}};
-        alone.push_back(run(single, 1, 512)[0]);
-      }
-    }
-    for (const int64_t sequences : {1, 4}) {
-      for (const int64_t rows : {5, 40, 512}) EXPECT_EQ(run(items, sequences, rows), alone);
-    }
-  }
 }
 
 }  // namespace
