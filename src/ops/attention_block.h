@@ -43,8 +43,8 @@ struct AttentionBlock {
   // scores[64 i + j] = q[i] · key j for j in [begin, end), i < n ≤ kMostQueries.
   void (*scores[kCacheTypes])(const float* const* q, int64_t n, int64_t dim, BlockRows keys, int64_t begin,
                               int64_t end, float* scores);
-  // Scores to probabilities, in place, for the keys [begin, end).
-  Partial (*softmax)(float* scores, int64_t begin, int64_t end, ScoreRule rule);
+  // Scores to probabilities, in place, for the keys [begin, end) of n ≤ kMostQueries query vectors.
+  void (*softmax)(float* scores, int64_t n, int64_t begin, int64_t end, ScoreRule rule, Partial* partial);
   // sums[dim i + d] += Σ p[64 i + j] · v_j[d], j in [begin, end) in order, i < n ≤ kMostQueries.
   void (*values[kCacheTypes])(const float* p, int64_t n, int64_t dim, BlockRows values, int64_t begin,
                               int64_t end, float* sums);
@@ -55,6 +55,9 @@ struct AttentionBlock {
   // Joins the next block of n ≤ kMostQueries query vectors to what came before: both on the larger maximum.
   void (*merge)(Partial* totals, float* total_sums, const Partial* next, const float* next_sums, int64_t n,
                 int64_t dim);
+  // As merge() of one query vector with many blocks in order, whose partial results are `stride` apart.
+  void (*join)(const Partial* next, const float* next_sums, int64_t blocks, int64_t stride, int64_t dim,
+               Partial* total, float* total_sums);
   // out = sums / total.sum, or zeros when nothing was visible.
   void (*finish)(Partial total, const float* sums, int64_t dim, float* out);
 };

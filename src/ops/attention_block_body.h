@@ -30,6 +30,13 @@ struct LoadQ8_0 : FloatFactors {  // blocks of 32: a half scale, then the int8
   }
 };
 
+// Where the rows [j, j + N) of a block begin.
+template <int N>
+[[gnu::always_inline]] inline void find_rows(BlockRows rows, int64_t j, const uint8_t** at) {
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) at[i] = rows.base + rows.slots[j + i] * rows.step;
+}
+
 // The tile of a register-blocked product: NQ query vectors by NK keys.
 template <int NQ, int NK, class Load, class Query>
 [[gnu::always_inline]] inline void score_tile(const Query* const* q, int64_t dim, const uint8_t* const* key,
@@ -68,15 +75,19 @@ void score_keys(const Query* const* q, int64_t dim, BlockRows keys, int64_t begi
                 float* scores) {
   constexpr int kKeys = 4;
   int64_t j = begin;
+  const uint8_t* key[kKeys];
+  if (j + kKeys <= end) find_rows<kKeys>(keys, j, key);
   for (; j + kKeys <= end; j += kKeys) {
-    const uint8_t* key[kKeys];
-    FATHOM_UNROLL
-    for (int i = 0; i < kKeys; ++i) key[i] = keys.base + keys.slots[j + i] * keys.step;
+    // The next tile's addresses, which wait for their slots, before this one's products.
+    const uint8_t* next[kKeys];
+    find_rows<kKeys>(keys, j + 2 * kKeys <= end ? j + kKeys : j, next);
     score_tile<NQ, kKeys, Load>(q, dim, key, scores + j);
+    FATHOM_UNROLL
+    for (int i = 0; i < kKeys; ++i) key[i] = next[i];
   }
   for (; j < end; ++j) {
-    const uint8_t* key = keys.base + keys.slots[j] * keys.step;
-    score_tile<NQ, 1, Load>(q, dim, &key, scores + j);
+    find_rows<1>(keys, j, key);
+    score_tile<NQ, 1, Load>(q, dim, key, scores + j);
   }
 }
 
@@ -153,36 +164,73 @@ void unpack(BlockRows rows, int64_t dim, int64_t begin, int64_t end, float* out)
   }
 }
 
-Partial softmax(float* scores, int64_t begin, int64_t end, ScoreRule rule) {
+// N rows of scores together: one row's chain of dependent steps leaves the units idle.
+template <int N>
+void softmax_rows(float* scores, int64_t begin, int64_t end, ScoreRule rule, Partial* partial) {
   const float lowest = -__builtin_inff();
   const int64_t first = begin / 8 * 8, last = (end + 7) / 8 * 8;
   float scale = rule.scale;
   if (rule.soft_cap > 0 || rule.bias) {
     const F8 cap = broadcast(rule.soft_cap);
-    for (int64_t j = first; j < last; j += 8) {
-      F8 x = mul(load(scores + j), broadcast(scale));
-      if (rule.soft_cap > 0) x = mul(cap, tanh(div(x, cap)));
-      if (rule.bias) x = add(x, load(rule.bias + j));
-      store(scores + j, x);
+    for (int i = 0; i < N; ++i) {
+      for (int64_t j = first; j < last; j += 8) {
+        F8 x = mul(load(scores + i * kBlockKeys + j), broadcast(scale));
+        if (rule.soft_cap > 0) x = mul(cap, tanh(div(x, cap)));
+        if (rule.bias) x = add(x, load(rule.bias + j));
+        store(scores + i * kBlockKeys + j, x);
+      }
     }
     scale = 1.0f;
   }
-  for (int64_t j = first; j < begin; ++j) scores[j] = lowest;
-  for (int64_t j = end; j < last; ++j) scores[j] = lowest;
-  F8 largest = broadcast(lowest);
-  for (int64_t j = first; j < last; j += 8) largest = max(largest, load(scores + j));
-  scale *= 1.44269504f;  // powers of two from here on
-  const float top = max_lane(largest) * scale;
-  if (top == lowest) return {lowest, 0.0f};
-  const F8 factor = broadcast(scale), shift = broadcast(-top);
-  F8 sum = broadcast(0.0f);
-  for (int64_t j = first; j < last; j += 8) {
-    F8 p = exp2_below_zero(fma(load(scores + j), factor, shift));  // above 0 at most by the rounding of `top`
-    if (rule.half_weights) p = round_to_half(p);
-    store(scores + j, p);
-    sum = add(sum, p);
+  for (int i = 0; i < N; ++i) {
+    float* row = scores + i * kBlockKeys;
+    for (int64_t j = first; j < begin; ++j) row[j] = lowest;
+    for (int64_t j = end; j < last; ++j) row[j] = lowest;
   }
-  return {top, sum_lanes(sum)};
+  F8 largest[N], shift[N], sum[N];
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) largest[i] = sum[i] = broadcast(lowest);
+  for (int64_t j = first; j < last; j += 8) {
+    FATHOM_UNROLL
+    for (int i = 0; i < N; ++i) largest[i] = max(largest[i], load(scores + i * kBlockKeys + j));
+  }
+  scale *= 1.44269504f;  // powers of two from here on
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) {
+    partial[i].max = max_lane(largest[i]) * scale;
+    // Nothing to see: any number instead of −inf − −inf; the row has no meaning then.
+    shift[i] = broadcast(partial[i].max == lowest ? 0.0f : -partial[i].max);
+    sum[i] = broadcast(0.0f);
+  }
+  const F8 factor = broadcast(scale);
+  for (int64_t j = first; j < last; j += 8) {
+    F8 p[N];
+    FATHOM_UNROLL
+    for (int i = 0; i < N; ++i) p[i] = fma(load(scores + i * kBlockKeys + j), factor, shift[i]);
+    exp2_below_zero<N>(p);  // above 0 at most by the rounding of the maximum
+    if (rule.half_weights) {
+      FATHOM_UNROLL
+      for (int i = 0; i < N; ++i) p[i] = round_to_half(p[i]);
+    }
+    FATHOM_UNROLL
+    for (int i = 0; i < N; ++i) {
+      store(scores + i * kBlockKeys + j, p[i]);
+      sum[i] = add(sum[i], p[i]);
+    }
+  }
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) partial[i].sum = sum_lanes(sum[i]);
+}
+
+void softmax(float* scores, int64_t n, int64_t begin, int64_t end, ScoreRule rule, Partial* partial) {
+  switch (n) {
+    case 1:
+      return softmax_rows<1>(scores, begin, end, rule, partial);
+    case 2:
+      return softmax_rows<2>(scores, begin, end, rule, partial);
+    default:
+      return softmax_rows<3>(scores, begin, end, rule, partial);
+  }
 }
 
 void merge(Partial* totals, float* total_sums, const Partial* next, const float* next_sums, int64_t n,
@@ -206,6 +254,60 @@ void merge(Partial* totals, float* total_sums, const Partial* next, const float*
   }
 }
 
+// As many merge()s, with the sums in registers: eight blocks at a time, of which n ≤ 8 have something.
+struct Joined {
+  int64_t n = 0;
+  const float* sums[8];
+  float before[8] = {}, more[8] = {};
+};
+
+Joined weigh_blocks(const Partial* next, const float* sums, int64_t blocks, int64_t stride, int64_t dim,
+                    Partial* total) {
+  Joined out;
+  float block_sum[8];
+  for (int64_t b = 0; b < blocks; ++b) {
+    const Partial block = next[b * stride];
+    if (block.max == -__builtin_inff()) continue;
+    const float top = total->max > block.max ? total->max : block.max;
+    out.before[out.n] = total->max - top;
+    out.more[out.n] = block.max - top;
+    out.sums[out.n] = sums + b * stride * dim;
+    block_sum[out.n++] = block.sum;
+    total->max = top;
+  }
+  store(out.before, exp2_below_zero(load(out.before)));
+  store(out.more, exp2_below_zero(load(out.more)));
+  for (int64_t i = 0; i < out.n; ++i)
+    total->sum = __builtin_fmaf(block_sum[i], out.more[i], total->sum * out.before[i]);
+  return out;
+}
+
+template <int NC>
+[[gnu::always_inline]] inline void join_tile(const Joined& joined, int64_t d, float* total_sums) {
+  F8 sum[NC];
+  FATHOM_UNROLL
+  for (int c = 0; c < NC; ++c) sum[c] = load(total_sums + d + 8 * c);
+  for (int64_t i = 0; i < joined.n; ++i) {
+    const F8 before = broadcast(joined.before[i]), more = broadcast(joined.more[i]);
+    const float* next = joined.sums[i] + d;
+    FATHOM_UNROLL
+    for (int c = 0; c < NC; ++c) sum[c] = fma(load(next + 8 * c), more, mul(sum[c], before));
+  }
+  FATHOM_UNROLL
+  for (int c = 0; c < NC; ++c) store(total_sums + d + 8 * c, sum[c]);
+}
+
+void join(const Partial* next, const float* next_sums, int64_t blocks, int64_t stride, int64_t dim,
+          Partial* total, float* total_sums) {
+  for (int64_t b = 0; b < blocks; b += 8) {
+    const Joined joined = weigh_blocks(next + b * stride, next_sums + b * stride * dim,
+                                       blocks - b < 8 ? blocks - b : 8, stride, dim, total);
+    int64_t d = 0;
+    for (; d + 32 <= dim; d += 32) join_tile<4>(joined, d, total_sums);
+    for (; d < dim; d += 8) join_tile<1>(joined, d, total_sums);
+  }
+}
+
 void round_queries(const float* q, int64_t n, float* out) {
   const F8 most = broadcast(65504.0f), least = broadcast(-65504.0f);
   for (int64_t d = 0; d < n; d += 8) store(out + d, round_to_half(min(max(load(q + d), least), most)));
@@ -226,6 +328,7 @@ constexpr AttentionBlock kTable{
     .unpack = {unpack<LoadF32>, unpack<LoadF16>, unpack<LoadBF16>, unpack<LoadQ8_0>},
     .round_queries = round_queries,
     .merge = merge,
+    .join = join,
     .finish = finish,
 };
 

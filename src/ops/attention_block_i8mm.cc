@@ -65,19 +65,24 @@ void eight_keys(const float16_t* p, int64_t dim, BlockRows rows, int64_t begin, 
       FATHOM_UNROLL
       for (int c = 0; c < kChunks; ++c) sum[i][c] = load(sums + i * dim + d + 8 * c);
     }
+    const uint8_t* row[8];
+    find_rows<8>(rows, begin, row);
     for (int64_t j = begin; j < end; j += 8) {
+      const uint8_t* next[8];
+      find_rows<8>(rows, j + 16 <= end ? j + 8 : j, next);
       float16x8_t w[NQ];
       FATHOM_UNROLL
       for (int i = 0; i < NQ; ++i) w[i] = vld1q_f16(p + i * kBlockKeys + j);
-      const int32_t* slot = rows.slots + j;
-      add_key<NQ, kChunks, 0>(w, rows.base + slot[0] * rows.step, d, sum);
-      add_key<NQ, kChunks, 1>(w, rows.base + slot[1] * rows.step, d, sum);
-      add_key<NQ, kChunks, 2>(w, rows.base + slot[2] * rows.step, d, sum);
-      add_key<NQ, kChunks, 3>(w, rows.base + slot[3] * rows.step, d, sum);
-      add_key<NQ, kChunks, 4>(w, rows.base + slot[4] * rows.step, d, sum);
-      add_key<NQ, kChunks, 5>(w, rows.base + slot[5] * rows.step, d, sum);
-      add_key<NQ, kChunks, 6>(w, rows.base + slot[6] * rows.step, d, sum);
-      add_key<NQ, kChunks, 7>(w, rows.base + slot[7] * rows.step, d, sum);
+      add_key<NQ, kChunks, 0>(w, row[0], d, sum);
+      add_key<NQ, kChunks, 1>(w, row[1], d, sum);
+      add_key<NQ, kChunks, 2>(w, row[2], d, sum);
+      add_key<NQ, kChunks, 3>(w, row[3], d, sum);
+      add_key<NQ, kChunks, 4>(w, row[4], d, sum);
+      add_key<NQ, kChunks, 5>(w, row[5], d, sum);
+      add_key<NQ, kChunks, 6>(w, row[6], d, sum);
+      add_key<NQ, kChunks, 7>(w, row[7], d, sum);
+      FATHOM_UNROLL
+      for (int i = 0; i < 8; ++i) row[i] = next[i];
     }
     FATHOM_UNROLL
     for (int i = 0; i < NQ; ++i) {
@@ -95,7 +100,7 @@ void half_values(const float* p, int64_t n, int64_t dim, BlockRows rows, int64_t
   if (eights > begin) {
     (n == 1 ? eight_keys<1> : n == 2 ? eight_keys<2> : eight_keys<3>)(halves, dim, rows, begin, eights, sums);
   }
-  values<FusedHalves>(halves, n, dim, rows, eights, end, sums);
+  if (eights < end) values<FusedHalves>(halves, n, dim, rows, eights, end, sums);
 }
 
 constexpr AttentionBlock fused_table() {

@@ -57,6 +57,14 @@ struct Pool {
   int type;
 };
 
+// A block of keys and a KV head. So many are taken together, first their keys, then their values: memory
+// comes faster in two long streams than in short ones by turns. Only where the query vectors are so few that
+// each unit is looked at once.
+struct Unit {
+  int64_t block, kv_head;
+};
+constexpr int64_t kMostUnits = 48;
+
 struct Iota {
   int32_t at[kKeyBlock];
   constexpr Iota() : at() {
@@ -68,23 +76,24 @@ constexpr Iota kInOrder;  // the slots of an unpacked block
 // What one thread needs besides its operands.
 struct Workspace {
   float *keys, *values;  // an unpacked block: (64, head_dim) each
-  float* scores;         // (kMostQueries, 64)
-  float* sums;           // (kMostQueries, head_dim): this block's
-  float* bias;           // (64)
+  float* scores;         // (kMostUnits, kMostQueries, 64)
+  float* sums;           // (kMostQueries, head_dim): one block's
+  float* bias;           // (kMostUnits, 64)
   Partial* totals;       // (query vectors of a tile)
   float* total_sums;     // (query vectors of a tile, head_dim)
 
   static int64_t floats(int64_t dim, int64_t vectors) {
-    return (2 * kKeyBlock + kMostQueries) * dim + (kMostQueries + 1) * kKeyBlock + vectors * (dim + 2);
+    return (2 * kKeyBlock + kMostQueries) * dim + kMostUnits * (kMostQueries + 1) * kKeyBlock +
+           vectors * (dim + 2);
   }
   Workspace(float* memory, int64_t dim, int64_t vectors)
       : keys(memory),
         values(keys + kKeyBlock * dim),
         scores(values + kKeyBlock * dim),
-        sums(scores + kMostQueries * kKeyBlock),
+        sums(scores + kMostUnits * kMostQueries * kKeyBlock),
         bias(sums + kMostQueries * dim),
-        totals(reinterpret_cast<Partial*>(bias + kKeyBlock)),
-        total_sums(bias + kKeyBlock + 2 * vectors) {}
+        totals(reinterpret_cast<Partial*>(bias + kMostUnits * kKeyBlock)),
+        total_sums(bias + kMostUnits * kKeyBlock + 2 * vectors) {}
 };
 
 class AttentionCall {
@@ -106,34 +115,49 @@ class AttentionCall {
         kv_heads_(kv.k.dim(1)),
         group_(heads_ / kv_heads_) {}
 
-  // Rounds queries where f16 keys ask for it: before run_block. run_tile does it for itself.
+  // Rounds queries where f16 keys ask for it: before run_units. run_tile does it for itself.
   void round_queries(int64_t row, int64_t head, int64_t heads) const {
     const int64_t at = (row * heads_ + head) * dim_;
     if (rounded_) block_.round_queries(q_ + at, heads * dim_, rounded_ + at);
   }
   // A tile and a KV head through all its blocks.
   void run_tile(const QueryTile& tile, int64_t kv_head, Workspace& work) const;
-  // One block of a tile; its partial results are left in `partials`, `partial_sums` (block, row, head).
-  void run_block(const QueryTile& tile, int64_t block, int64_t kv_head, Workspace& work, Partial* partials,
+  // The units [begin, end) of a tile, of which each block has one for every KV head; their partial results
+  // are left in `partials`, `partial_sums` (block, row, head).
+  void run_units(const QueryTile& tile, int64_t begin, int64_t end, Workspace& work, Partial* partials,
                  float* partial_sums) const;
   // Joins the blocks' partial results of one row and head.
   void join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
             const float* partial_sums, Workspace& work) const;
 
  private:
-  // The keys and values of one block, unpacked when that pays.
+  // The keys and values of one unit, unpacked when that pays.
   struct Block {
     int64_t first;  // entry
     BlockRows keys, values;
     int key_type, value_type;
     ScoreRule rule;
   };
+  // Up to kMostQueries query vectors of a tile.
+  struct Group {
+    int64_t first, n;
+    const float* query[kMostQueries];
+    const QueryRow* row[kMostQueries];
+  };
+  // The keys of one block that they see, each its own; [low, high): that any of them sees.
+  struct Ranges {
+    int64_t begin[kMostQueries], end[kMostQueries], low, high;
+  };
   void unpack(int64_t begin, int64_t end, float* to, BlockRows* rows, int* type) const;
-  Block open_block(const QueryTile& tile, int64_t block, int64_t kv_head, Workspace& work) const;
-  template <class Sink>
-  void attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work, Sink&& sink) const;
-  void weigh_values(const Block& block, const int64_t* begin, const int64_t* end, int64_t n,
-                    Workspace& work) const;
+  Block open_block(const QueryTile& tile, Unit unit, Workspace& work, float* bias) const;
+  Group group_of(const QueryTile& tile, int64_t first, int64_t kv_head) const;
+  static Ranges ranges_of(const Group& group, const Block& block);
+  template <class UnitAt, class Sink>
+  void attend(const QueryTile& tile, int64_t begin, int64_t end, UnitAt&& unit_at, Workspace& work,
+              Sink&& sink) const;
+  void weigh_keys(const Block& block, const Ranges& ranges, int64_t n, float* scores, Partial* partial) const;
+  void weigh_values(const Block& block, const Ranges& ranges, int64_t n, const float* weights,
+                    float* sums) const;
 
   int64_t vectors(const QueryTile& tile) const { return (tile.last - tile.first) * group_; }
 
@@ -149,21 +173,21 @@ class AttentionCall {
   int64_t heads_, dim_, kv_heads_, group_;
 };
 
-AttentionCall::Block AttentionCall::open_block(const QueryTile& tile, int64_t block, int64_t kv_head,
-                                               Workspace& work) const {
-  const int64_t capacity = kv_.entries.dim(1), first = block * kKeyBlock,
+AttentionCall::Block AttentionCall::open_block(const QueryTile& tile, Unit unit, Workspace& work,
+                                               float* bias) const {
+  const int64_t capacity = kv_.entries.dim(1), first = unit.block * kKeyBlock,
                 list = tile.sequence * capacity + first;
   const int64_t count = std::min<int64_t>(kKeyBlock, kv_.lengths.data<int32_t>()[tile.sequence] - first);
   const int32_t* slots = kv_.entries.data<int32_t>() + list;
   Block out{first,
-            keys_.rows(kv_head, slots),
-            values_.rows(kv_head, slots),
+            keys_.rows(unit.kv_head, slots),
+            values_.rows(unit.kv_head, slots),
             keys_.type,
             values_.type,
             {params_.scale, params_.soft_cap, nullptr, values_.type == kHalf}};
   if (kv_.bias.defined()) {
-    std::copy_n(kv_.bias.data<float>() + list, count, work.bias);
-    out.rule.bias = work.bias;
+    std::copy_n(kv_.bias.data<float>() + list, count, bias);
+    out.rule.bias = bias;
   }
   const bool unpack_keys = vectors(tile) >= block_.unpack_from[keys_.type];
   const bool unpack_values = vectors(tile) >= block_.unpack_from[values_.type];
@@ -185,63 +209,93 @@ void AttentionCall::unpack(int64_t begin, int64_t end, float* to, BlockRows* row
   *type = 0;
 }
 
-// Σ p v for each of n query vectors over its own range of keys: together where the ranges overlap, alone at
-// the edges, so that each sees its keys in order and no others (0 · infinity of a later key would be NaN).
-void AttentionCall::weigh_values(const Block& block, const int64_t* begin, const int64_t* end, int64_t n,
-                                 Workspace& work) const {
-  const auto weigh = block_.values[block.value_type];
-  std::fill_n(work.sums, n * dim_, 0.0f);
-  const int64_t low = *std::max_element(begin, begin + n), high = *std::min_element(end, end + n);
-  if (low >= high) {
-    for (int64_t i = 0; i < n; ++i) {
-      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, begin[i], end[i], work.sums + i * dim_);
-    }
-    return;
+AttentionCall::Group AttentionCall::group_of(const QueryTile& tile, int64_t first, int64_t kv_head) const {
+  Group group{first, std::min(kMostQueries, vectors(tile) - first), {}, {}};
+  for (int64_t i = 0; i < group.n; ++i) {
+    const int64_t vector = first + i;  // row by row, the heads of the group within
+    group.row[i] = &plan_.rows[static_cast<size_t>(tile.first + vector / group_)];
+    group.query[i] = queries_ + (group.row[i]->row * heads_ + kv_head * group_ + vector % group_) * dim_;
+  }
+  return group;
+}
+
+AttentionCall::Ranges AttentionCall::ranges_of(const Group& group, const Block& block) {
+  Ranges out{{}, {}, kKeyBlock, 0};
+  for (int64_t i = 0; i < group.n; ++i) {
+    out.begin[i] = std::clamp<int64_t>(group.row[i]->begin - block.first, 0, kKeyBlock);
+    out.end[i] = std::clamp<int64_t>(group.row[i]->end - block.first, out.begin[i], kKeyBlock);
+    if (out.begin[i] == out.end[i]) continue;
+    out.low = std::min(out.low, out.begin[i]);
+    out.high = std::max(out.high, out.end[i]);
+  }
+  return out;
+}
+
+void AttentionCall::weigh_keys(const Block& block, const Ranges& ranges, int64_t n, float* scores,
+                               Partial* partial) const {
+  const int64_t *begin = ranges.begin, *end = ranges.end;
+  if (std::all_of(begin, begin + n, [&](int64_t at) { return at == ranges.low; }) &&
+      std::all_of(end, end + n, [&](int64_t at) { return at == ranges.high; })) {
+    return block_.softmax(scores, n, ranges.low, ranges.high, block.rule, partial);
   }
   for (int64_t i = 0; i < n; ++i) {
-    if (begin[i] < low)
-      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, begin[i], low, work.sums + i * dim_);
-  }
-  weigh(work.scores, n, dim_, block.values, low, high, work.sums);
-  for (int64_t i = 0; i < n; ++i) {
-    if (end[i] > high)
-      weigh(work.scores + i * kKeyBlock, 1, dim_, block.values, high, end[i], work.sums + i * dim_);
+    partial[i] = {kNothing, 0.0f};
+    if (begin[i] < end[i])
+      block_.softmax(scores + i * kKeyBlock, 1, begin[i], end[i], block.rule, partial + i);
   }
 }
 
-// All query vectors of a tile (row by row, the heads of the group within) against one block:
-// sink(first vector, how many, their partials, their sums).
-template <class Sink>
-void AttentionCall::attend(const QueryTile& tile, const Block& block, int64_t kv_head, Workspace& work,
-                           Sink&& sink) const {
-  const int64_t count = vectors(tile);
-  int64_t member = 0;
-  const QueryRow* row = &plan_.rows[static_cast<size_t>(tile.first)];
-  for (int64_t first = 0, n = 0; first < count; first += n) {
-    n = std::min(kMostQueries, count - first);
-    const float* query[kMostQueries];
-    int64_t begin[kMostQueries], end[kMostQueries], low = kKeyBlock, high = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      query[i] = queries_ + (row->row * heads_ + kv_head * group_ + member) * dim_;
-      begin[i] = std::clamp<int64_t>(row->begin - block.first, 0, kKeyBlock);
-      end[i] = std::clamp<int64_t>(row->end - block.first, begin[i], kKeyBlock);
-      if (begin[i] < end[i]) low = std::min(low, begin[i]);
-      if (begin[i] < end[i]) high = std::max(high, end[i]);
-      if (++member == group_) member = 0, ++row;
+// Σ p v for each of n query vectors over its own range of keys: together where the ranges overlap, alone at
+// the edges, so that each sees its keys in order and no others (0 · infinity of a later key would be NaN).
+void AttentionCall::weigh_values(const Block& block, const Ranges& ranges, int64_t n, const float* weights,
+                                 float* sums) const {
+  const auto weigh = block_.values[block.value_type];
+  const int64_t *begin = ranges.begin, *end = ranges.end;
+  const auto alone = [&](int64_t i, int64_t from, int64_t to) {
+    if (from < to) weigh(weights + i * kKeyBlock, 1, dim_, block.values, from, to, sums + i * dim_);
+  };
+  std::fill_n(sums, n * dim_, 0.0f);
+  const int64_t low = *std::max_element(begin, begin + n), high = *std::min_element(end, end + n);
+  if (low >= high) {
+    for (int64_t i = 0; i < n; ++i) alone(i, begin[i], end[i]);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) alone(i, begin[i], low);
+  weigh(weights, n, dim_, block.values, low, high, sums);
+  for (int64_t i = 0; i < n; ++i) alone(i, high, end[i]);
+}
+
+// All query vectors of a tile against the units [begin, end):
+// sink(unit, first vector, how many, their partials or null for nothing, their sums).
+template <class UnitAt, class Sink>
+void AttentionCall::attend(const QueryTile& tile, int64_t begin, int64_t end, UnitAt&& unit_at,
+                           Workspace& work, Sink&& sink) const {
+  const int64_t together = vectors(tile) <= kMostQueries ? kMostUnits : 1;
+  const auto scores = [&](int64_t i) { return work.scores + i * kMostQueries * kKeyBlock; };
+  Block blocks[kMostUnits];
+  for (int64_t at = begin, taken = 0; at < end; at += taken) {
+    taken = std::min(together, end - at);
+    for (int64_t i = 0; i < taken; ++i)
+      blocks[i] = open_block(tile, unit_at(at + i), work, work.bias + i * kKeyBlock);
+    for (int64_t vector = 0; vector < vectors(tile); vector += kMostQueries) {
+      for (int64_t i = 0; i < taken; ++i) {
+        const Group group = group_of(tile, vector, unit_at(at + i).kv_head);
+        const Ranges ranges = ranges_of(group, blocks[i]);
+        block_.scores[blocks[i].key_type](group.query, group.n, dim_, blocks[i].keys, ranges.low, ranges.high,
+                                          scores(i));
+      }
+      for (int64_t i = 0; i < taken; ++i) {
+        const Unit unit = unit_at(at + i);
+        const Group group = group_of(tile, vector, unit.kv_head);
+        const Ranges ranges = ranges_of(group, blocks[i]);
+        Partial partial[kMostQueries];
+        if (ranges.low < ranges.high) {
+          weigh_keys(blocks[i], ranges, group.n, scores(i), partial);
+          weigh_values(blocks[i], ranges, group.n, scores(i), work.sums);
+        }
+        sink(unit, vector, group.n, ranges.low < ranges.high ? partial : nullptr, work.sums);
+      }
     }
-    if (low >= high) {
-      sink(first, n, nullptr, nullptr);
-      continue;
-    }
-    Partial partial[kMostQueries];
-    block_.scores[block.key_type](query, n, dim_, block.keys, low, high, work.scores);
-    for (int64_t i = 0; i < n; ++i) {
-      partial[i] = begin[i] < end[i]
-                       ? block_.softmax(work.scores + i * kKeyBlock, begin[i], end[i], block.rule)
-                       : Partial{kNothing, 0.0f};
-    }
-    weigh_values(block, begin, end, n, work);
-    sink(first, n, partial, work.sums);
   }
 }
 
@@ -252,14 +306,16 @@ void AttentionCall::run_tile(const QueryTile& tile, int64_t kv_head, Workspace& 
   }
   std::fill_n(work.totals, count, Partial{kNothing, 0.0f});
   std::fill_n(work.total_sums, count * dim_, 0.0f);
-  for (int64_t b = tile.block_begin; b < tile.block_end; ++b) {
-    const Block block = open_block(tile, b, kv_head, work);
-    attend(tile, block, kv_head, work,
-           [&](int64_t first, int64_t n, const Partial* partial, const float* sums) {
-             if (partial)
-               block_.merge(work.totals + first, work.total_sums + first * dim_, partial, sums, n, dim_);
-           });
-  }
+  attend(
+      tile, tile.block_begin, tile.block_end,
+      [&](int64_t block) {
+        return Unit{block, kv_head};
+      },
+      work,
+      [&](Unit, int64_t first, int64_t n, const Partial* partial, const float* sums) {
+        if (partial)
+          block_.merge(work.totals + first, work.total_sums + first * dim_, partial, sums, n, dim_);
+      });
   for (int64_t i = 0; i < count; ++i) {
     const QueryRow& row = plan_.rows[static_cast<size_t>(tile.first + i / group_)];
     const int64_t head = kv_head * group_ + i % group_;
@@ -267,31 +323,32 @@ void AttentionCall::run_tile(const QueryTile& tile, int64_t kv_head, Workspace& 
   }
 }
 
-void AttentionCall::run_block(const QueryTile& tile, int64_t b, int64_t kv_head, Workspace& work,
+void AttentionCall::run_units(const QueryTile& tile, int64_t begin, int64_t end, Workspace& work,
                               Partial* partials, float* partial_sums) const {
-  const int64_t rows = tile.last - tile.first, base = tile.partials + (b - tile.block_begin) * rows;
-  const Block block = open_block(tile, b, kv_head, work);
-  attend(tile, block, kv_head, work,
-         [&](int64_t first, int64_t n, const Partial* partial, const float* sums) {
-           for (int64_t i = 0; i < n; ++i) {
-             const int64_t vector = first + i;
-             const int64_t at = (base + vector / group_) * heads_ + kv_head * group_ + vector % group_;
-             partials[at] = partial ? partial[i] : Partial{kNothing, 0.0f};
-             if (partials[at].max != kNothing) std::copy_n(sums + i * dim_, dim_, partial_sums + at * dim_);
-           }
-         });
+  const int64_t rows = tile.last - tile.first;
+  attend(
+      tile, begin, end,
+      [&](int64_t u) {
+        return Unit{tile.block_begin + u / kv_heads_, u % kv_heads_};
+      },
+      work,
+      [&](Unit unit, int64_t vector, int64_t n, const Partial* partial, const float* sums) {
+        const int64_t base = tile.partials + (unit.block - tile.block_begin) * rows;
+        for (int64_t i = 0; i < n; ++i, ++vector) {
+          const int64_t at = (base + vector / group_) * heads_ + unit.kv_head * group_ + vector % group_;
+          partials[at] = partial ? partial[i] : Partial{kNothing, 0.0f};
+          if (partials[at].max != kNothing) std::copy_n(sums + i * dim_, dim_, partial_sums + at * dim_);
+        }
+      });
 }
 
 void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
                          const float* partial_sums, Workspace& work) const {
-  const int64_t rows = tile.last - tile.first;
+  const int64_t rows = tile.last - tile.first, at = (tile.partials + row - tile.first) * heads_ + head;
   Partial total{kNothing, 0.0f};
   std::fill_n(work.sums, dim_, 0.0f);
-  for (int64_t b = 0; b < tile.block_end - tile.block_begin; ++b) {
-    const int64_t at = (tile.partials + b * rows + row - tile.first) * heads_ + head;
-    if (partials[at].max != kNothing)
-      block_.merge(&total, work.sums, partials + at, partial_sums + at * dim_, 1, dim_);
-  }
+  block_.join(partials + at, partial_sums + at * dim_, tile.block_end - tile.block_begin, rows * heads_, dim_,
+              &total, work.sums);
   const int64_t out = (plan_.rows[static_cast<size_t>(row)].row * heads_ + head) * dim_;
   block_.finish(total, work.sums, dim_, out_ + out);
 }
@@ -314,14 +371,13 @@ T* scratch(Context& ctx, int64_t n) {
 
 // One thread's share of the (tile, block, KV head) triples, in that order: neighbours in memory go to one
 // thread.
-void run_blocks(const AttentionCall& call, const AttentionPlan& plan, int64_t kv_heads, Range part,
-                Workspace& work, Partial* partials, float* partial_sums) {
+void run_units(const AttentionCall& call, const AttentionPlan& plan, int64_t kv_heads, Range part,
+               Workspace& work, Partial* partials, float* partial_sums) {
   int64_t at = 0;
   for (const QueryTile& tile : plan.tiles) {
     const int64_t units = (tile.block_end - tile.block_begin) * kv_heads;
-    for (int64_t u = std::max<int64_t>(0, part.begin - at); u < std::min(units, part.end - at); ++u) {
-      call.run_block(tile, tile.block_begin + u / kv_heads, u % kv_heads, work, partials, partial_sums);
-    }
+    call.run_units(tile, std::max<int64_t>(0, part.begin - at), std::min(units, part.end - at), work,
+                   partials, partial_sums);
     at += units;
   }
 }
@@ -372,8 +428,8 @@ void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvVie
   const auto work = [&](int thread) {
     Workspace space(memory + thread * floats, dim, vectors);
     if (split) {
-      run_blocks(call, plan, kv_heads, split_evenly(plan.blocks * kv_heads, thread, threads), space, partials,
-                 partial_sums);
+      run_units(call, plan, kv_heads, split_evenly(plan.blocks * kv_heads, thread, threads), space, partials,
+                partial_sums);
       dev.pool.barrier();
       join_blocks(call, plan, heads, thread, threads, space, partials, partial_sums);
       return;

@@ -31,17 +31,31 @@ inline F8 exp(F8 x) {
 
 // 2ʸ for y ≤ 0, exactly 1 at 0, to 2e-7 of the result, and 0 below −125 (−infinity too): the weights of a
 // softmax.
-inline F8 exp2_below_zero(F8 y) {
+// N of them step by step: more of these long chains than a core looks ahead over by itself.
+template <int N>
+[[gnu::always_inline]] inline void exp2_below_zero(F8* y) {
   const F8 magic = broadcast(12582912.0f);
-  const F8 rounded = add(y, magic);
-  const F8 r = sub(y, sub(rounded, magic));  // |r| ≤ ½
-  F8 p = broadcast(0.00132647273f);
-  p = fma(p, r, broadcast(0.00967151299f));
-  p = fma(p, r, broadcast(0.0555073358f));
-  p = fma(p, r, broadcast(0.240222424f));
-  p = fma(p, r, broadcast(0.693147004f));
-  p = fma(p, r, broadcast(1.0f));
-  return select_less(y, broadcast(-125.0f), broadcast(0.0f), scale_by_power(p, rounded));
+  F8 rounded[N], r[N], p[N];
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) rounded[i] = add(y[i], magic);
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) r[i] = sub(y[i], sub(rounded[i], magic));  // |r| ≤ ½
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i) p[i] = fma(broadcast(0.00132647273f), r[i], broadcast(0.00967151299f));
+  constexpr float kFactors[] = {0.0555073358f, 0.240222424f, 0.693147004f, 1.0f};
+  FATHOM_UNROLL
+  for (int k = 0; k < 4; ++k) {
+    FATHOM_UNROLL
+    for (int i = 0; i < N; ++i) p[i] = fma(p[i], r[i], broadcast(kFactors[k]));
+  }
+  FATHOM_UNROLL
+  for (int i = 0; i < N; ++i)
+    y[i] = select_less(y[i], broadcast(-125.0f), broadcast(0.0f), scale_by_power(p[i], rounded[i]));
+}
+
+inline F8 exp2_below_zero(F8 y) {
+  exp2_below_zero<1>(&y);
+  return y;
 }
 
 inline F8 tanh(F8 x) {
