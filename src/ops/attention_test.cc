@@ -214,6 +214,8 @@ TEST(Attention, PrefillOfOneSequence) {
 TEST(Attention, DecodeAtALongContext) {
   check_scene(prefill({.heads = 9, .kv_heads = 3, .dim = 64}, 1899, 1900));
   check_scene(prefill({.heads = 9, .kv_heads = 3, .dim = 64}, 1890, 1900));  // verifying a draft
+  // More blocks than are taken together.
+  check_scene(prefill({.heads = 3, .kv_heads = 3, .dim = 8, .bias = true}, 3299, 3300));
 }
 
 TEST(Attention, EveryGrouping) {
