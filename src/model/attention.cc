@@ -49,7 +49,7 @@ Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, 
   const bool copies = decision.skipped_kv == SkippedKv::kCopyFromBelow && !own.is_all();
   const bool same_rows = same_set(queries, own);
   const auto input = [&](const RowSet& rows) {  // (rows, width)
-    const Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.attention_norm);
+    const Tensor x = branch_input(ctx, model, layer, Unit::kAttention, h, decision, rows);
     return decision.input_gate ? scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows)) : x;
   };
   const auto turned = [&](const Tensor& x, const Tensor& norm_weight, const RowSet& rows) {

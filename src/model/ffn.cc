@@ -14,7 +14,7 @@ Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, con
   if (rows.is_none()) return {};
   const ModelConfig& config = model.config;
   const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
-  Tensor x = norm_before(ctx, config, gather_rows(ctx, h, rows), block.ffn_norm);
+  Tensor x = branch_input(ctx, model, layer, Unit::kFfn, h, decision, rows);
   if (decision.input_gate) x = scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows));
   std::array<Tensor, 2> gate_up;  // (rows, ffn) each
   linear_group(ctx, x, std::array{block.gate, block.up}, std::array{block.gate_bias, block.up_bias}, gate_up);

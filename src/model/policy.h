@@ -41,6 +41,9 @@ struct Decision {
   // of the decision needs the skipped branch's output. What the rows see of each other is the same either
   // way.
   bool masked = false;
+  // f32 (rows, width): unit_input() of every row, where the policy has computed it for itself. Not with a
+  // tape: its gradient may be cut.
+  Tensor input{};
   Tensor key_bias{};    // f32 (rows): added to the logit of that row's key; undefined: none
   Tensor input_gate{};  // f32 (rows) or (rows, width): multiplies the branch's normalised input
   // The method's own, for its join(); the model does not read them.

@@ -115,6 +115,12 @@ Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, co
                      unit == Unit::kAttention ? weights.attention_norm : weights.ffn_norm);
 }
 
+Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
+                    const Decision& decision, const RowSet& rows) {
+  if (decision.input) return gather_rows(ctx, decision.input, rows);
+  return unit_input(ctx, model, layer, unit, gather_rows(ctx, h, rows));
+}
+
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
                PolicyState& state) {
   return run({ctx, model, batch, policy, state}, &cache);

@@ -27,6 +27,10 @@ Tensor output_logits(Context& ctx, const Model& model, const Tensor& h);
 // The normalised input of a unit, as its branch sees it. h: (rows, width)
 Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h);
 
+// The same for the given rows, as the decision has it already or computed now.
+Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
+                    const Decision& decision, const RowSet& rows);
+
 // Keys and values where a pass keeps them: in the cache, or in these tensors (those of the layer below when a
 // block begins).
 struct PassKv {

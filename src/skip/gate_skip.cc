@@ -203,6 +203,7 @@ Tensor GateSkip::open(UnitCall& call, const Tensor& x) const {
 void GateSkip::score(UnitCall& call, Decision& decision) const {
   Context& ctx = call.ctx;
   const Tensor x = gate_input(call, call.input.h);
+  if (config_.gate_input == GateInput::kNormed && !ctx.tape()) decision.input = x;
   if (config_.two_stage && !call.state.training) {  // heads are fitted to the gates when those have learned
     const Gate& gate = gate_of(call.input);
     decision.score = apply(ctx, Unary::kSigmoid, scalar_head(ctx, x, gate.head, gate.head_bias));

@@ -281,6 +281,7 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   const bool follows = units == Units::kBlock && input.unit == Unit::kFfn;
   Decision decision;
   if (follows) decision = mine.block;
+  decision.input = {};  // attention's is not the FFN's
   decision.skipped_kv = skipped_kv(mine.training, input.layer);
   score_->score(call, decision);
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own

@@ -145,6 +145,7 @@ class Priced final : public Method {
     const Router& router = routers_[static_cast<size_t>(input.index())];
     const Tensor h = config_.detached ? detach(input.h) : input.h;
     const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, h);
+    if (!call.ctx.tape()) decision.input = x;
     decision.score = apply(call.ctx, Unary::kSigmoid, scalar_head(call.ctx, x, router.weight, router.bias));
     if (call.state.training && config_.hold_budget) keep_pull(call, x, decision);
   }
