@@ -115,24 +115,24 @@ TEST_F(SmolLM2, SpeculationGivesTheSameTokens) {
   const int64_t prompts = asked ? std::atoll(asked) : 3;
   const auto ids = read_json("score.json").at("ids").get<std::vector<int32_t>>();
   const DraftRule exits = exit_draft(engine.model.config, 0.8),
-                  drops = harm_order_draft(engine.ctx, engine.model, 0.8);
+                  drops = harm_order_draft(engine.model.config, measure_harm_order(engine.ctx, engine.model),
+                                           0.8);
   SpeculationCounts counts;
   for (int64_t i = 0; i < prompts; ++i) {
     const DraftRule& rule = i % 2 ? exits : drops;
-    const SpeculativePolicy policy(engine.policy, rule);
-    const std::unique_ptr<PolicyState> base = policy.make_state(engine.ctx, engine.model.config, 1);
-    auto& state = static_cast<SpeculativeState&>(*base);
-    Feeder feeder(engine.ctx, engine.model, engine.cache, policy, state);
+    const SpeculativePolicy policy(engine.policy);
+    const std::unique_ptr<PolicyState> state = policy.make_state(engine.ctx, engine.model.config, 1);
+    Feeder feeder(engine.ctx, engine.model, engine.cache, policy, *state);
     const auto begin = ids.begin() + i * 5 % (std::ssize(ids) - 40);
     const std::vector<int32_t> prompt(begin, begin + 8 + i % 32);
     GenerateOptions options;
     options.sampler.temperature = 0;
     options.max_tokens = 24;
     feeder.truncate(0, 0);
-    const std::vector<int32_t> plain = Generator(feeder, 0, &state).run(prompt, options).ids;
-    options.drafts = DraftLength::fixed(1 + i % 6);
+    const std::vector<int32_t> plain = Generator(feeder).run(prompt, options).ids;
+    options.speculation = {rule, DraftLength::fixed(1 + i % 6)};
     feeder.truncate(0, 0);
-    const GenerateResult result = Generator(feeder, 0, &state).run(prompt, options);
+    const GenerateResult result = Generator(feeder).run(prompt, options);
     EXPECT_EQ(result.ids, plain) << "prompt " << i;
     counts.drafted += result.speculation.drafted;
     counts.accepted += result.speculation.accepted;

@@ -87,14 +87,14 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   return encode_chat(tokenizer, chat_template_of(session.model(), o.chat_template), messages);
 }
 
-DraftLength draft_length(Session& session, const Options& o) {
-  std::optional<DraftKind> kind;
+Speculation speculation(Session& session, const Options& o) {
+  DraftOptions drafts;
+  drafts.budget = o.draft_budget;
+  if (o.speculate != "auto") drafts.drafts = parse_integer("--speculate", o.speculate, 1, kMostDrafts);
   const std::span<const std::string_view> names = enum_names(DraftKind{});
   if (!o.draft.empty())
-    kind = static_cast<DraftKind>(std::find(names.begin(), names.end(), o.draft) - names.begin());
-  const DraftCost cost = session.use_drafts(kind, o.draft_budget);
-  if (o.speculate == "auto") return DraftLength::adaptive(cost);
-  return DraftLength::fixed(parse_integer("--speculate", o.speculate, 1, kMostDrafts));
+    drafts.kind = static_cast<DraftKind>(std::find(names.begin(), names.end(), o.draft) - names.begin());
+  return session.use_drafts(drafts);
 }
 
 void log_depth(const std::vector<double>& depth, int64_t layers) {
@@ -175,12 +175,12 @@ int run_generate(const Arguments& arguments) {
     fail("the prompt has {} tokens, the context {}: shorten the prompt or raise -c", length,
          session.context());
   }
-  if (!o.speculate.empty()) options.drafts = draft_length(session, o);
+  if (!o.speculate.empty()) options.speculation = speculation(session, o);
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
   if (session.method() && session.method()->needs_whole_prompt()) options.chunk = length;
   Trace trace;
   if (o.show_depth || o.model.json) session.feeder().record(&trace);
-  Generator generator(session.feeder(), 0, session.speculation());
+  Generator generator(session.feeder());
   const GenerateResult result = generator.run(prompt, options);
   print_result(result, o, options.sampler, session);
   if (shades) print(depth_legend(layers));

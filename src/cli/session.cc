@@ -92,60 +92,60 @@ void Session::load_method(const ModelOptions& options) {
   batch_quantile_ = !options.decide.empty();
 }
 
-// The thresholds of a budget, from the table of the model's weight type or, with a warning, of another.
-std::vector<float> Session::thresholds_at(double budget) const {
+// The adapter's.
+const std::vector<Calibration>& Session::tables() {
+  if (!tables_)
+    tables_ =
+        calibrations_from_json(adapter_.extra.calibration, 2 * model().config.layers, printable(folder_));
+  return *tables_;
+}
+
+// The table of the model's weight type or, with a warning, of another. `budget`: that it is wanted for.
+const Calibration& Session::calibration_for(double budget) {
   const std::string type = weight_type_name(model());
-  const int64_t units = 2 * model().config.layers;
-  const std::vector<Calibration> tables =
-      calibrations_from_json(adapter_.extra.calibration, units, printable(folder_));
-  if (budget == 1 && adapter_.policy->opens_fully())
-    return std::vector<float>(static_cast<size_t>(units), -INFINITY);
-  if (tables.empty()) {
+  if (tables().empty()) {
     const std::string beside = own_ ? "" : fmt::format(" --adapter {}", printable(folder_));
     fail("{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {}{} --data FILE",
          printable(folder_), budget, printable(model().path), beside);
   }
-  for (const Calibration& table : tables) {
-    if (table.weight_type == type) return table.thresholds(static_cast<float>(budget));
+  for (const Calibration& table : tables()) {
+    if (table.weight_type == type) return table;
   }
   log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
-                       printable(folder_), printable(tables.front().weight_type), type));
-  return tables.front().thresholds(static_cast<float>(budget));
+                       printable(folder_), printable(tables().front().weight_type), type));
+  return tables().front();
 }
 
-DraftCost Session::use_drafts(std::optional<DraftKind> kind, double budget) {
+std::vector<float> Session::thresholds_at(double budget) {
+  tables();  // a broken one is not passed over, even where it is not needed
+  if (budget == 1 && adapter_.policy->opens_fully())
+    return std::vector<float>(static_cast<size_t>(2 * model().config.layers), -INFINITY);
+  return calibration_for(budget).thresholds(static_cast<float>(budget));
+}
+
+Speculation Session::use_drafts(DraftOptions options) {
   if (masked_ || batch_quantile_)
     throw UsageError("--speculate runs what it decides: not with --execution masked, nor with --decide");
   if (method() && method()->needs_whole_prompt())
     throw UsageError(fmt::format(
         "--speculate takes tokens back, and {} as it is configured decides on the whole of what it was fed",
         method()->name()));
-  if (!kind) {
-    const bool has_table = method() && !calibrations_from_json(adapter_.extra.calibration,
-                                                               2 * model().config.layers, printable(folder_))
-                                            .empty();
-    kind = has_table ? DraftKind::kMethod : DraftKind::kHarmOrder;
+  if (!options.kind)
+    options.kind = method() && !tables().empty() ? DraftKind::kMethod : DraftKind::kHarmOrder;
+  DraftSource source;
+  if (*options.kind == DraftKind::kMethod) {
+    if (!method())
+      throw UsageError("--draft method needs an adapter with a calibration table: this is a dense model");
+    if (options.budget >= budget_)
+      throw UsageError(
+          fmt::format("--draft-budget must be below the budget of {:g}, got {:g}", budget_, options.budget));
+    source.calibration = &calibration_for(options.budget);
   }
-  DraftRule rule;
-  switch (*kind) {
-    case DraftKind::kMethod:
-      if (!method())
-        throw UsageError("--draft method needs an adapter with a calibration table: this is a dense model");
-      if (budget >= budget_)
-        throw UsageError(
-            fmt::format("--draft-budget must be below the budget of {:g}, got {:g}", budget_, budget));
-      rule.thresholds = thresholds_at(budget);
-      break;
-    case DraftKind::kHarmOrder:
-      rule = harm_order_draft(ctx(), model(), budget);
-      break;
-    case DraftKind::kExit:
-      rule = exit_draft(model().config, budget);
-      break;
-  }
-  const DraftCost cost = draft_cost(model(), rule, budget);
-  speculative_ = std::make_unique<SpeculativePolicy>(verifier(), std::move(rule));
-  return cost;
+  std::vector<int32_t> order;
+  if (*options.kind == DraftKind::kHarmOrder) order = measure_harm_order(ctx(), model());
+  source.harm_order = order;
+  speculative_ = std::make_unique<SpeculativePolicy>(verifier());
+  return make_speculation(model(), source, options, budget_);
 }
 
 void Session::make_cache(int64_t tokens, int64_t sequences) {
@@ -156,7 +156,7 @@ void Session::make_cache(int64_t tokens, int64_t sequences) {
   cache_ = std::make_unique<KvCache>(ctx(), model().config, cache_options_);
   state_ = policy.make_state(ctx(), model().config, sequences);
   if (method()) {
-    auto& state = static_cast<SkipState&>(speculation() ? speculation()->inner() : *state_);
+    SkipState& state = *skip_state_of(*state_);
     state.masked = masked_;
     state.batch_quantile = batch_quantile_;
     for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)

@@ -30,9 +30,8 @@ class Session {
   // (or the model's). `tokens` < 0: all of it.
   void make_cache(int64_t tokens = -1, int64_t sequences = 1);
 
-  // Before make_cache(): its sequences can draft, with this share of the model. No kind: the method, where it
-  // has a calibration table, else the harm order. -> what a draft costs
-  DraftCost use_drafts(std::optional<DraftKind> kind, double budget);
+  // Before make_cache(): its sequences can draft.
+  Speculation use_drafts(DraftOptions options);
 
   Context& ctx() { return *loaded_.ctx; }
   const Model& model() const { return loaded_.model; }
@@ -40,16 +39,15 @@ class Session {
   int64_t context() const { return context_; }
   double load_seconds() const { return loaded_.load_seconds; }
   Feeder& feeder() { return *feeder_; }
-  SpeculativeState* speculation() {  // null: no drafts
-    return speculative_ ? static_cast<SpeculativeState*>(state_.get()) : nullptr;
-  }
   const KvCacheOptions& cache_options() const { return cache_options_; }
   const MethodPolicy* method() const { return adapter_.policy.get(); }  // null: a dense model
   const std::vector<float>& thresholds() const { return thresholds_; }  // (2L) of the budget; empty: none
 
  private:
   void load_method(const ModelOptions& options);
-  std::vector<float> thresholds_at(double budget) const;
+  const std::vector<Calibration>& tables();
+  const Calibration& calibration_for(double budget);
+  std::vector<float> thresholds_at(double budget);
   const SkipPolicy& verifier() const { return method() ? static_cast<const SkipPolicy&>(*method()) : dense_; }
 
   LoadedModel loaded_;
@@ -57,8 +55,9 @@ class Session {
   KvCacheOptions cache_options_;
   DensePolicy dense_;
   Adapter adapter_;
-  std::string folder_;  // of the adapter
-  bool own_ = false;    // it is the model's
+  std::string folder_;                              // of the adapter
+  bool own_ = false;                                // it is the model's
+  std::optional<std::vector<Calibration>> tables_;  // of the adapter, once somebody asked
   double budget_ = 1;
   std::unique_ptr<SpeculativePolicy> speculative_;
   bool masked_ = false, batch_quantile_ = false;

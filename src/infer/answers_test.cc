@@ -8,26 +8,32 @@ namespace {
 
 class MixedRequests : public testing::TestWithParam<const char*> {};
 
-// 40 requests at several budgets that come one after another into 6 places: each is what it is alone, bit for
-// bit.
+// 40 requests at several budgets, half of them with drafts of all kinds, that come one after another into 6
+// places: each is what it is alone, bit for bit.
 TEST_P(MixedRequests, AreEachAsAlone) {
   EngineRig rig(GetParam(), 6);
-  EngineOptions options = roomy(24);
-  options.calibration = &rig.table;
-  Batcher batcher(rig.many.feeder, options);
+  Batcher batcher(rig.many.feeder, rig.with_tables(roomy(24)));
   Rng rng(11);
   std::vector<Request> requests;
   std::vector<Answer> answers;
   for (int i = 0; i < 40; ++i) {
     requests.push_back(random_request(rng));
+    Request& request = requests.back();
+    if (rng.below(2) == 0 && !rig.rig.policy->needs_whole_prompt())
+      request.speculate = random_drafts(rng, request);
     for (Answer& answer : submit(batcher, requests.back())) answers.push_back(std::move(answer));
     for (uint32_t steps = rng.below(4); steps > 0; --steps) batcher.step();
   }
   run_out(batcher);
-  int64_t tokens = 0;
+  int64_t tokens = 0, accepted = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Heard heard = hear(answers[i]);
-    ASSERT_EQ(heard.ids, rig.ids_alone(requests[i])) << "request " << i;
+    const GenerateResult alone = rig.generate_alone(requests[i]);
+    ASSERT_EQ(heard.ids, alone.ids) << "request " << i;
+    ASSERT_EQ(heard.depth, alone.depth) << "request " << i;
+    ASSERT_EQ(heard.end.reason, alone.finish) << "request " << i;
+    ASSERT_EQ(heard.end.stats.speculation.accepted, alone.speculation.accepted) << "request " << i;
+    accepted += alone.speculation.accepted;
     tokens += static_cast<int64_t>(heard.ids.size());
     if (rig.rig.policy->needs_whole_prompt()) continue;  // a score has no prompt
     const ScoreResult score = rig.score_alone(requests[i], heard.ids, 3);
@@ -47,6 +53,8 @@ TEST_P(MixedRequests, AreEachAsAlone) {
         std::vector<float>(score.logprobs.begin(), score.logprobs.begin() + static_cast<ptrdiff_t>(prompt)));
   }
   EXPECT_GT(tokens, 100);
+  EXPECT_EQ(accepted > 0, !rig.rig.policy->needs_whole_prompt());
+  EXPECT_EQ(batcher.stats().speculation.accepted, accepted);
   EXPECT_EQ(batcher.stats().generated_tokens, tokens);
   EXPECT_EQ(batcher.stats().passes, rig.many.policy.passes);
 }
@@ -176,7 +184,6 @@ TEST(Answers, DepthIsEachRowsOwn) {
   with_budget.calibration = &rig.table;
   with_budget.budget = 0.6f;
   Batcher batcher(rig.many.feeder, with_budget);
-  rig.alone.state->set_thresholds(rig.rig.ctx, 0, rig.table.thresholds(0.6f));
   Rng rng(5);
   std::vector<Request> requests;
   std::vector<Answer> answers;
@@ -186,11 +193,8 @@ TEST(Answers, DepthIsEachRowsOwn) {
   }
   run_out(batcher);
   for (size_t i = 0; i < 4; ++i) {
-    GenerateOptions options;
-    static_cast<AnswerOptions&>(options) = requests[i];
-    options.chunk = 1;  // so that the prompt's last row is a pass of its own
-    rig.alone.feeder.truncate(0, 0);
-    const GenerateResult alone = Generator(rig.alone.feeder).run(requests[i].prompt, options);
+    requests[i].budget = 0.6f;
+    const GenerateResult alone = rig.generate_alone(requests[i]);
     const Heard heard = hear(answers[i]);
     EXPECT_EQ(heard.depth, alone.depth);
     EXPECT_LT(heard.end.stats.depth, 4);

@@ -22,12 +22,12 @@ Batcher::Batcher(Feeder& feeder, EngineOptions options)
     fail("engine: tokens_ahead and ageing must be 1 or more, got {} and {}", options_.tokens_ahead,
          options_.ageing);
   stats_.unit_rows.resize(static_cast<size_t>(2 * feeder.model().config.layers));
-  feeder_.set_trace(&trace_);
+  feeder_.record(&trace_);
 }
 
 Batcher::~Batcher() {
   end_all(FinishReason::kCancelled);
-  feeder_.set_trace(nullptr);
+  feeder_.record(nullptr);
 }
 
 void Batcher::add(std::unique_ptr<Lane> lane) {
@@ -74,6 +74,8 @@ void Batcher::admit() {
     AnswerOptions options = request;
     options.sampler.seed = answer_seed(request.sampler.seed, lane->index);
     lane->writer.emplace(feeder_.model(), options, request.prompt);
+    if (const auto& how = lane->shared->speculation)
+      lane->drafter.emplace(feeder_, *how, options, lane->shared->prompt_tokens());
     lane->admitted = options_.now();
     lane->stats.reused_tokens = lane->fed;
   }
@@ -107,6 +109,12 @@ void Batcher::plan() {
   rows_left_ = options_.rows;
   logit_rows_left_ = most_logit_rows(feeder_.model().config.vocab);
   const std::vector<Lane*> lanes = in_order(true);
+  if (start_rounds(lanes)) {
+    for (Lane* lane : lanes) {
+      if (lane->running() && lane->phase() == Phase::kDraft) plan_round(*lane);
+    }
+    if (!parts_.empty()) return;
+  }
   for (const bool decoding : {true, false}) {
     for (Lane* lane : lanes) {
       if (lane->running() && lane->decodes() == decoding && !lane->paused()) plan_rows(*lane);
@@ -114,25 +122,59 @@ void Batcher::plan() {
   }
 }
 
+// -> is everybody in a round? Then the drafts go before the verification, so that their pass reads only the
+// weights that drafts need. (Nobody waits long: who verifies waits for at most kMostDrafts passes.)
+bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
+  bool all = true;
+  for (Lane* lane : lanes) {
+    if (lane->paused()) continue;
+    bool drafts = lane->speculates() && lane->decodes();
+    if (drafts) {
+      const int64_t tokens = lane->request().max_tokens,
+                    left = tokens < 0 ? INT64_MAX : tokens - lane->writer->generated();
+      const int64_t room = lane->request().context - lane->fed;
+      drafts = lane->drafter->start(lane->slot, lane->tokens(), std::min(left, room) - 1);
+    }
+    all = all && drafts;
+  }
+  return all;
+}
+
 void Batcher::plan_rows(Lane& lane) {
+  if (lane.phase() != Phase::kPlain) return plan_round(lane);
   int64_t rows = rows_for(lane);
   while (rows > 0 && !make_room(lane, rows)) rows = whole_prompts_ ? 0 : rows / 2;
   if (rows == 0) return;
-  const LogitsFor logits = logits_for(lane, rows);
   const auto first = lane.tokens().begin() + static_cast<ptrdiff_t>(lane.fed);
-  feeder_.add({lane.slot, {first, first + static_cast<ptrdiff_t>(rows)}, logits});
-  parts_.push_back({&lane, rows, logits});
+  add_part(lane, {lane.slot, {first, first + static_cast<ptrdiff_t>(rows)}, logits_for(lane, rows)});
+}
+
+// A round's rows come whole. Where they do not fit, the round waits for a pass in which they do: what it
+// drafts does not depend on the room there is.
+void Batcher::plan_round(Lane& lane) {
+  const Feed feed = lane.drafter->feed();
+  const int64_t rows = std::ssize(feed.tokens);
+  const bool fits = rows <= std::min(rows_left_, logit_rows_left_) || parts_.empty();
+  if (fits && make_room(lane, rows - feed.again)) add_part(lane, feed);
+}
+
+void Batcher::add_part(Lane& lane, const Feed& feed) {
+  const int64_t rows = std::ssize(feed.tokens);
+  feeder_.add(feed);
+  parts_.push_back({&lane, rows, feed.logits});
   rows_left_ -= rows;
-  logit_rows_left_ -= logits == LogitsFor::kAll ? rows : 1;
+  logit_rows_left_ -= feed.logits == LogitsFor::kAll ? rows : 1;
   lane.served = stats_.passes;
 }
 
 // What is not fed yet, as far as the pass has room. A policy that must see the prompt in one pass gets it so,
-// however long it is, and the tokens after it one by one, as they came the first time.
+// however long it is, and the tokens after it one by one, as they came the first time. An answer that
+// speculates and comes back stops before its newest token, which a round may begin with.
 int64_t Batcher::rows_for(const Lane& lane) const {
   if (rows_left_ <= 0) return 0;
   if (whole_prompts_) return std::max<int64_t>(1, lane.shared->prompt_tokens() - lane.fed);
-  const int64_t rows = std::min(lane.unfed(), rows_left_);
+  const int64_t newest = lane.speculates() && !lane.decodes() ? 1 : 0;
+  const int64_t rows = std::min(lane.unfed() - newest, rows_left_);
   return lane.scores_prompt() ? std::min(rows, std::max<int64_t>(1, logit_rows_left_)) : rows;
 }
 
@@ -167,13 +209,19 @@ Lane* Batcher::victim_for(const Lane& lane) const {
 
 // It waits again, and what it had is computed again: the same rows give the same bits.
 void Batcher::preempt(Lane& lane) {
-  slots_.leave(lane, false, stats_.passes);
+  leave(lane, false);
   ++lane.stats.preemptions;
   ++stats_.preemptions;
 }
 
+void Batcher::leave(Lane& lane, bool finished) {
+  if (lane.drafter) lane.drafter->stop();
+  slots_.leave(lane, finished, stats_.passes);
+}
+
 void Batcher::run_pass() {
   const ArenaScope scope(feeder_.context());
+  trace_.clear();
   Tensor logits;
   try {
     logits = feeder_.run();
@@ -182,16 +230,18 @@ void Batcher::run_pass() {
     return;
   }
   ++stats_.passes;
+  stats_.rows += static_cast<int64_t>(trace_.rows());
+  for (size_t row = 0; row < trace_.rows(); ++row) {
+    for (size_t unit = 0; unit < stats_.unit_rows.size(); ++unit)
+      stats_.unit_rows[unit] += trace_.ran(row, static_cast<int64_t>(unit));
+  }
   int64_t row = 0, logit_row = 0;
   for (const Part& part : parts_) {
     const int64_t wanted = part.logits == LogitsFor::kAll ? part.rows : part.logits == LogitsFor::kLast;
+    deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), static_cast<size_t>(row));
     row += part.rows;
-    deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), trace_.depth(row - 1));
     logit_row += wanted;
   }
-  stats_.rows += row;
-  for (size_t unit = 0; unit < stats_.unit_rows.size(); ++unit)
-    stats_.unit_rows[unit] += trace_.rows_run()[unit];
 }
 
 void Batcher::end_all(FinishReason reason, const std::string& error) {

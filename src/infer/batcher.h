@@ -18,9 +18,10 @@ class Batcher {
   std::vector<std::unique_ptr<Lane>> prepare(Request request) const;
   void add(std::unique_ptr<Lane> lane);
 
-  // One pass over rows of many sequences: one row of each answer that is being written, beside them pieces of
-  // prompts. -> false: there is nothing to do until a reader or a
-  // deadline changes that, or a request comes.
+  // One pass over rows of many sequences: one row of each answer that is being written, of those that
+  // speculate a draft or all drafts to be verified, and beside them pieces of prompts. Drafts have passes of
+  // their own, in which the model really is smaller, unless somebody needs all of it anyway. -> false: there
+  // is nothing to do until a reader or a deadline changes that, or a request comes.
   bool step();
 
   bool idle() const { return lanes_.empty(); }
@@ -41,18 +42,23 @@ class Batcher {
   bool waits_for_sibling(const Lane& lane) const;
   bool make_place(Lane& lane);
   void plan();
+  bool start_rounds(const std::vector<Lane*>& lanes);
   void plan_rows(Lane& lane);
+  void plan_round(Lane& lane);
+  void add_part(Lane& lane, const Feed& feed);
   int64_t rows_for(const Lane& lane) const;
   LogitsFor logits_for(const Lane& lane, int64_t rows) const;
   bool make_room(const Lane& lane, int64_t rows);
   Lane* victim_for(const Lane& lane) const;
   void preempt(Lane& lane);
+  void leave(Lane& lane, bool finished);
 
   void run_pass();
-  void deliver(const Part& part, const Tensor& logits, double depth);
+  void deliver(const Part& part, const Tensor& logits, size_t row);
+  void deliver_round(Lane& lane, const Tensor& logits, size_t row);
   void score_prompt(Lane& lane, int64_t first, const Tensor& logits);
   const Writer::Written& write(Lane& lane);
-  void write_token(Lane& lane, const Tensor& logits, double depth);
+  void put(Lane& lane, const Writer::Written& written, const Tensor& logits, double depth);
   void end(Lane& lane, FinishReason reason, const std::string& error = "");
   void remove_ended();
   void refresh_stats();
@@ -66,7 +72,7 @@ class Batcher {
   const std::vector<int32_t> model_ends_;  // end_token_ids()
   std::shared_ptr<Doorbell> doorbell_ = std::make_shared<Doorbell>();
   Slots slots_;
-  UnitTrace trace_;
+  Trace trace_{Trace::Scores::kLeftOut};  // of the last pass
   std::vector<std::unique_ptr<Lane>> lanes_;
   int64_t arrivals_ = 0;
   std::vector<Part> parts_;  // of this pass

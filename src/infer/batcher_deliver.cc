@@ -12,17 +12,37 @@ double seconds(Moment from, Moment to) {
 
 }  // namespace
 
-// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab)
-void Batcher::deliver(const Part& part, const Tensor& logits, double depth) {
+// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab); `row`: of
+// the trace, the lane's first.
+void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
   Lane& lane = *part.lane;
-  lane.fed += part.rows;
   try {
+    if (lane.phase() != Phase::kPlain) return deliver_round(lane, logits, row);
+    lane.fed += part.rows;
     if (part.logits == LogitsFor::kAll) score_prompt(lane, lane.fed - part.rows, logits);
     if (lane.unfed() > 0) return;
     if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
-    write_token(lane, logits.rows(logits.dim(0) - 1, 1), depth);
+    const Tensor last = logits.rows(logits.dim(0) - 1, 1);
+    copy_to_host(feeder_.context(), last, logits_);
+    put(lane, write(lane), last, trace_.depth(row + static_cast<size_t>(part.rows) - 1));
   } catch (const UserError& error) {
     end(lane, FinishReason::kError, error.what());
+  }
+}
+
+void Batcher::deliver_round(Lane& lane, const Tensor& logits, size_t row) {
+  const auto take = [&] {
+    try {
+      return lane.drafter->take(logits, trace_, row);
+    } catch (const UserError& error) {
+      fail_where_it_broke(error.what(), feeder_, lane.slot, lane.tokens());
+    }
+  };
+  if (!take()) return;
+  const std::span<const int32_t> tokens = lane.drafter->tokens();
+  for (size_t i = 0; i < tokens.size() && !lane.ended; ++i) {
+    ++lane.fed;  // the row that gave this one
+    put(lane, lane.writer->take(tokens[i]), logits.rows(static_cast<int64_t>(i), 1), lane.drafter->depth(i));
   }
 }
 
@@ -57,20 +77,16 @@ const Writer::Written& Batcher::write(Lane& lane) {
   }
 }
 
-void Batcher::write_token(Lane& lane, const Tensor& logits, double depth) {
-  Context& ctx = feeder_.context();
-  const int64_t before = lane.writer->generated();
-  copy_to_host(ctx, logits, logits_);
-  const Writer::Written& written = write(lane);
-  Token token{.id = written.id, .text = written.text, .depth = depth};
-  token.ends = lane.writer->generated() == before;
+// A token that was written, with what goes with it. logits: the row that gave it.
+void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logits, double depth) {
+  Token token{.id = written.id, .text = written.text, .depth = depth, .ends = written.ends};
   if (lane.request().log_probs >= 0) {
     LogProbs one;
-    append_log_probs(ctx, logits, {&token.id, 1}, lane.request().log_probs, one);
+    append_log_probs(feeder_.context(), logits, {&token.id, 1}, lane.request().log_probs, one);
     token.logprob = one.logprobs.front();
     if (!one.top.empty()) token.top = std::move(one.top.front());
   }
-  if (before == 0) {
+  if (!lane.first_token) {
     lane.first_token = options_.now();
     lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
   }
@@ -98,8 +114,10 @@ void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
   stats_.prompt_tokens += stats.prompt_tokens;
   stats_.reused_tokens += stats.reused_tokens;
   stats_.generated_tokens += stats.generated;
+  if (lane.drafter) stats.speculation = lane.drafter->counts();
+  stats_.speculation += stats.speculation;
   ++stats_.finished[static_cast<size_t>(reason)];
-  if (lane.running()) slots_.leave(lane, reason != FinishReason::kError, stats_.passes);
+  if (lane.running()) leave(lane, reason != FinishReason::kError);
   lane.ended = true;
   ++ended_;
   lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);

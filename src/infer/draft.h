@@ -1,9 +1,11 @@
 // What a draft leaves out, and what it then costs.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "infer/calibrate.h"
 #include "infer/draft_length.h"
 #include "infer/speculative_policy.h"
 #include "model/model.h"
@@ -17,14 +19,39 @@ enum class DraftKind : uint8_t {
 };
 std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit"
 
+// What is asked for.
+struct DraftOptions {
+  int64_t drafts = 0;                  // tokens of a round; 0: as many as have paid so far
+  std::optional<DraftKind> kind = {};  // none: the method where it has a calibration, else the harm order
+  double budget = 0.6;                 // share of the blocks' multiply-adds that a draft runs
+};
+
+// What a model has to make drafts from.
+struct DraftSource {
+  const Calibration* calibration = nullptr;  // of its method, for its weight type
+  std::span<const int32_t> harm_order = {};  // measure_harm_order(); empty: no drafts of that kind
+};
+
+// How a sequence drafts.
+struct Speculation {
+  DraftRule rule;
+  DraftLength length;
+};
+// A UserError says what is missing or makes no sense. `budget`: of the output.
+Speculation make_speculation(const Model& model, const DraftSource& source, const DraftOptions& options,
+                             double budget);
+
 // The last blocks do not run: as many as leave `budget` of all, at least one.
 DraftRule exit_draft(const ModelConfig& config, double budget);
 
-// Units are dropped in harm order (skip/harm_order.h) until `budget` of the block multiply-adds is left. The
-// order is measured here, on a short text of our own: a few dozen passes over a hundred rows.
-DraftRule harm_order_draft(Context& ctx, const Model& model, double budget);
+// Units, those that matter least first (skip/harm_order.h), on a short text of our own: a few dozen passes
+// over a hundred rows.
+std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model);
+// They are dropped in that order until `budget` of the block multiply-adds is left.
+DraftRule harm_order_draft(const ModelConfig& config, std::span<const int32_t> order, double budget);
 
-// By the bytes of weights that a drafting pass reads. `budget`: what a rule with thresholds leaves.
+// By the bytes of weights that a drafting pass reads, and a fixed part. `budget`: what a rule with thresholds
+// leaves.
 DraftCost draft_cost(const Model& model, const DraftRule& rule, double budget);
 
 }  // namespace fathom

@@ -6,6 +6,7 @@ namespace fathom {
 namespace {
 
 constexpr double kStake = 0.03;   // of each token: what trying may cost
+constexpr double kGain = 1.03;    // what a round must promise: its cost is an estimate
 constexpr double kMostSaved = 8;  // no run of luck pays for a long run of bad luck
 constexpr double kMemory = 0.9;   // of a round in the next one's estimate
 constexpr int64_t kFirstWait = 32, kLongestWait = 1024;
@@ -20,7 +21,7 @@ double DraftLength::round_cost(int64_t drafts) const {
 // when none gives more than plain decoding.
 int64_t DraftLength::best(int64_t most) const {
   const double chance = accepted_ / tried_;
-  double tokens = 1, power = 1, most_per_pass = 1;
+  double tokens = 1, power = 1, most_per_pass = kGain;
   int64_t best = 0;
   for (int64_t drafts = 1; drafts <= most; ++drafts) {
     power *= chance;

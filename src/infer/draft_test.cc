@@ -36,8 +36,9 @@ TEST(Draft, AnExitLeavesTheFirstBlocks) {
 TEST(Draft, TheHarmOrderLeavesTheBudget) {
   Context ctx({.device = Device::kCpu, .threads = 1});
   const Model model = story_model(ctx, std::nullopt);
-  const std::vector<int64_t> few = dropped_units(harm_order_draft(ctx, model, 0.8)),
-                             many = dropped_units(harm_order_draft(ctx, model, 0.4));
+  const std::vector<int32_t> order = measure_harm_order(ctx, model);
+  const auto draft = [&](double budget) { return harm_order_draft(model.config, order, budget); };
+  const std::vector<int64_t> few = dropped_units(draft(0.8)), many = dropped_units(draft(0.4));
   EXPECT_FALSE(few.empty());
   EXPECT_GT(many.size(), few.size());
   EXPECT_LT(many.size(), 10u);
@@ -46,7 +47,7 @@ TEST(Draft, TheHarmOrderLeavesTheBudget) {
     return draft_cost(model, rule, budget).draft;
   };
   EXPECT_EQ(cost({}, 0.5), 1);
-  EXPECT_LT(cost(harm_order_draft(ctx, model, 0.4), 0.4), cost(harm_order_draft(ctx, model, 0.8), 0.8));
+  EXPECT_LT(cost(draft(0.4), 0.4), cost(draft(0.8), 0.8));
   const DraftRule thresholds{{}, std::vector<float>(10, 0.5f)};
   EXPECT_GT(cost(thresholds, 0.5), 0.5);  // the output matrix is read all the same
   EXPECT_LT(cost(thresholds, 0.5), 0.8);
@@ -58,13 +59,14 @@ TEST(Draft, StoriesAreToldTheSame) {
   for (const std::optional<DType> type :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
     const Model model = story_model(ctx, type);
-    for (const DraftRule& rule : {harm_order_draft(ctx, model, 0.7), exit_draft(model.config, 0.6)}) {
+    const std::vector<int32_t> order = measure_harm_order(ctx, model);
+    for (const DraftRule& rule :
+         {harm_order_draft(model.config, order, 0.7), exit_draft(model.config, 0.6)}) {
       const DensePolicy dense;
-      const SpeculativePolicy policy(dense, rule);
-      const std::unique_ptr<PolicyState> base = policy.make_state(ctx, model.config, 1);
-      auto& state = static_cast<SpeculativeState&>(*base);
+      const SpeculativePolicy policy(dense);
+      const std::unique_ptr<PolicyState> state = policy.make_state(ctx, model.config, 1);
       KvCache cache(ctx, model.config, {.sequences = 1, .context = 64});
-      Feeder feeder(ctx, model, cache, policy, state);
+      Feeder feeder(ctx, model, cache, policy, *state);
       int64_t accepted = 0;
       for (const char* prompt : {"Once upon a time", "The dog ran to", "Lily was sad because", "One day, Tom",
                                  "\"I want to play,\" said"}) {
@@ -72,12 +74,12 @@ TEST(Draft, StoriesAreToldTheSame) {
         options.sampler.temperature = 0;
         options.max_tokens = 25;
         const std::vector<int32_t> ids = model.tokenizer->encode(prompt);
-        Generator generator(feeder, 0, &state);
+        Generator generator(feeder);
         feeder.truncate(0, 0);
         const GenerateResult plain = generator.run(ids, options);
         for (const DraftLength& length :
              {DraftLength::fixed(4), DraftLength::adaptive(draft_cost(model, rule, 0.6))}) {
-          options.drafts = length;
+          options.speculation = {rule, length};
           const GenerateResult result = generator.run(ids, options);
           EXPECT_EQ(result.ids, plain.ids) << prompt;
           EXPECT_EQ(result.text, plain.text);

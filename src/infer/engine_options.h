@@ -22,6 +22,7 @@ struct EngineOptions {
   bool keep_prefixes = true;   // what a finished answer computed stays until its place is needed
   const Calibration* calibration = nullptr;  // for requests with a budget; outlives the engine
   std::optional<float> budget = {};          // of requests that name none; none: the method's own rule
+  std::vector<int32_t> harm_order = {};      // for requests that draft by it: measure_harm_order()
   std::function<Moment()> now = std::chrono::steady_clock::now;
 };
 
@@ -30,6 +31,7 @@ struct EngineStats {
   int64_t passes = 0, rows = 0;
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;  // of all answers
   int64_t preemptions = 0;            // answers that made room for others, to be computed again
+  SpeculationCounts speculation;      // of answers that have ended
   std::array<int64_t, 5> finished{};  // answers by FinishReason
   std::vector<int64_t> unit_rows;     // (2L): rows that ran each unit; over `rows`, its kept share
   Savings savings;

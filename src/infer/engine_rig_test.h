@@ -57,17 +57,23 @@ class CountingPolicy final : public ForwardingPolicy {
   mutable std::vector<int64_t> rows;
 };
 
-// A cache, a state and a feeder on the rig's model.
+// A cache, a state and a feeder on the rig's model, whose sequences can speculate.
 struct Feeding {
   KvCache cache;
-  std::unique_ptr<SkipState> state;
+  SpeculativePolicy speculative;
   CountingPolicy policy;
+  std::unique_ptr<PolicyState> base;
+  SkipState& state;
   Feeder feeder;
   Feeding(Rig& rig, KvCacheOptions options)
       : cache(rig.ctx, rig.model.config, with_bias(options, rig)),
-        state(rig.make_state(options.sequences)),
-        policy(*rig.policy),
-        feeder(rig.ctx, rig.model, cache, policy, *state) {}
+        speculative(*rig.policy),
+        policy(speculative),
+        base(policy.make_state(rig.ctx, rig.model.config, options.sequences)),
+        state(*skip_state_of(*base)),
+        feeder(rig.ctx, rig.model, cache, policy, *base) {
+    rig.set(state, {});
+  }
 
  private:
   static KvCacheOptions with_bias(KvCacheOptions options, const Rig& rig) {
@@ -83,22 +89,32 @@ inline KvCacheOptions cache_of(int64_t sequences, int64_t context = 128) {
 struct EngineRig {
   Rig rig;
   Feeding many, alone;
-  Calibration table;  // 1, 0.8 and 0.6 are shares of rows that run each unit, not exact budgets
+  Trace trace;        // of those alone
+  Calibration table;  // 1, 0.8, 0.6 and 0.4 are shares of rows that run each unit, not exact budgets
+  const std::vector<int32_t> harm_order{5, 2, 7, 0, 3, 4, 6, 1};
 
   explicit EngineRig(const std::string& json = R"({"name": "dense"})", int64_t sequences = 8)
       : EngineRig(json, cache_of(sequences)) {}
-  EngineRig(const std::string& json, const KvCacheOptions& cache)
-      : rig(json), many(rig, cache), alone(rig, cache_of(1, cache.context)) {
-    for (const float budget : {1.0f, 0.8f, 0.6f}) {
+  EngineRig(const std::string& json, const KvCacheOptions& cache, const ModelConfig& config = tiny_config())
+      : rig(json, config), many(rig, cache), alone(rig, cache_of(1, cache.context)) {
+    for (const float budget : {1.0f, 0.8f, 0.6f, 0.4f}) {
       rig.calibrate(budget);
       if (budget == 1) rig.thresholds.assign(rig.thresholds.size(), -INFINITY);
       table.points.push_back({.budget = budget, .achieved = budget, .thresholds = rig.thresholds});
     }
     rig.thresholds.clear();
+    alone.feeder.record(&trace);
+  }
+
+  // An engine's options for requests with a budget and with drafts of every kind.
+  EngineOptions with_tables(EngineOptions options) const {
+    options.calibration = &table;
+    options.harm_order = harm_order;
+    return options;
   }
 
   // The same answer, with nothing else around.
-  std::vector<int32_t> ids_alone(const Request& request, int64_t index = 0) {
+  GenerateResult generate_alone(const Request& request, int64_t index = 0) {
     GenerateOptions options;
     static_cast<AnswerOptions&>(options) = request;
     options.sampler.seed = answer_seed(request.sampler.seed, index);
@@ -106,8 +122,15 @@ struct EngineRig {
       for (const int32_t id : end_token_ids(rig.model)) options.end_ids.push_back(id);
     }
     if (rig.policy->needs_whole_prompt()) options.chunk = 1 << 20;
+    if (request.speculate)
+      options.speculation = make_speculation(rig.model, {&table, harm_order}, *request.speculate,
+                                             double{request.budget.value_or(1)});
     set_budget(request);
-    return Generator(alone.feeder).run(request.prompt, options).ids;
+    alone.feeder.truncate(0, 0);
+    return Generator(alone.feeder).run(request.prompt, options);
+  }
+  std::vector<int32_t> ids_alone(const Request& request, int64_t index = 0) {
+    return generate_alone(request, index).ids;
   }
   // Log-probabilities of the prompt and the answer, token by token as decode gave them where that matters.
   ScoreResult score_alone(const Request& request, const std::vector<int32_t>& ids, int64_t top = 0) {
@@ -121,8 +144,8 @@ struct EngineRig {
 
  private:
   void set_budget(const Request& request) {
-    alone.state->clear_thresholds(rig.ctx, 0);
-    if (request.budget) alone.state->set_thresholds(rig.ctx, 0, table.thresholds(*request.budget));
+    alone.state.clear_thresholds(rig.ctx, 0);
+    if (request.budget) alone.state.set_thresholds(rig.ctx, 0, table.thresholds(*request.budget));
   }
 };
 
@@ -148,6 +171,16 @@ inline Request random_request(Rng& rng) {
   request.score_prompt = rng.below(4) == 0;
   if (rng.below(3) > 0) request.budget = rng.below(2) == 0 ? 0.6f : rng.below(2) == 0 ? 0.7f : 1.0f;
   return request;
+}
+
+// Drafts of every kind and length, as far as the output's budget allows.
+inline DraftOptions random_drafts(Rng& rng, const Request& request) {
+  DraftOptions drafts;
+  drafts.drafts = rng.below(8);
+  drafts.kind = static_cast<DraftKind>(rng.below(3));
+  drafts.budget = request.budget.value_or(1) <= 0.6f ? 0.45 : rng.below(2) == 0 ? 0.5 : 0.65;
+  if (*drafts.kind == DraftKind::kExit) drafts.budget = 0.7;
+  return drafts;
 }
 
 inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {

@@ -48,11 +48,10 @@ void Feeder::add(const Feed& feed) {
   counted_logits_ = counted_logits_ || from < count;
 }
 
-void Feeder::add_plain(int64_t count, int64_t past) {
-  for (int64_t i = 0; i < count; ++i) {
-    add_dense(1, past + i, 1);
+void Feeder::add_plain(int64_t count, int64_t past, int64_t since) {
+  for (int64_t i = 0; i < count; ++i) add_dense(1, past + i, 1);
+  for (; dense_passes_ < since + count; ++dense_passes_)
     dense_.weight_bytes += dense_weight_bytes(model_, 1, true);
-  }
 }
 
 void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
@@ -95,18 +94,14 @@ void Feeder::settle(int32_t sequence) {
 }
 
 Tensor Feeder::run() {
-  if (counted_rows_ > 0) dense_.weight_bytes += dense_weight_bytes(model_, counted_rows_, counted_logits_);
-  if (!trace_) return pass(policy_);
-  Tensor out = pass(TracingPolicy(policy_, *trace_));
-  trace_->end(ctx_);
-  return out;
-}
-
-Tensor Feeder::pass(const SkipPolicy& policy) {
+  if (counted_rows_ > 0) {
+    dense_.weight_bytes += dense_weight_bytes(model_, counted_rows_, counted_logits_);
+    ++dense_passes_;
+  }
   const Work before = ctx_.counters().total();
   const Batch batch = make_batch(ctx_, rows_);
-  Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, RecordingPolicy(policy, *recorded_), state_)
-                         : forward(ctx_, model_, batch, cache_, policy, state_);
+  Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, TracingPolicy(policy_, *recorded_), state_)
+                         : forward(ctx_, model_, batch, cache_, policy_, state_);
   work_ = work_ + (ctx_.counters().total() - before);
   if (ctx_.device() == Device::kCpu) {
     for (size_t i = 0; i < rows_.size(); ++i) {

@@ -6,7 +6,6 @@
 
 #include "base/counters.h"
 #include "infer/trace.h"
-#include "infer/unit_trace.h"
 #include "model/transformer.h"
 
 namespace fathom {
@@ -51,8 +50,10 @@ class Feeder {
   Tensor feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits);
 
   Tensor feed(const Feed& feed);
-  // Tentative rows that stay: counted as a dense model would run them, one in a pass.
-  void add_plain(int64_t count, int64_t past);
+  // Tentative rows of one sequence that stay: counted as a dense model would have run them, one in each pass
+  // that it has made since it had made `since` of them, and as many further ones as that needs.
+  void add_plain(int64_t count, int64_t past, int64_t since);
+  int64_t dense_passes() const { return dense_passes_; }
 
   // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
   Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
@@ -69,12 +70,9 @@ class Feeder {
   // it waits for the device, so it is for the caller to ask.
   void settle(int32_t sequence);
 
-  // From the next pass on, what each row ran; null: nobody asks, and nothing is paid.
-  void set_trace(UnitTrace* trace) { trace_ = trace; }
-
   // Every pass from here on also writes its rows there; null: none does, and nothing is paid.
   void record(Trace* trace) { recorded_ = trace; }
-  const Trace* recorded() const { return recorded_; }
+  Trace* recorded() const { return recorded_; }
 
   Context& context() { return ctx_; }
   const Model& model() const { return model_; }
@@ -86,7 +84,6 @@ class Feeder {
   Savings savings() const;
 
  private:
-  Tensor pass(const SkipPolicy& policy);
   void add_dense(int64_t count, int64_t past, int64_t logit_rows);
   void check_token(int32_t token) const;
 
@@ -98,10 +95,10 @@ class Feeder {
   std::vector<BatchRow> rows_;  // of the pass being made
   int64_t counted_rows_ = 0;    // of them, those that are not tentative
   bool counted_logits_ = false;
-  UnitTrace* trace_ = nullptr;
   Trace* recorded_ = nullptr;
   Work work_, dense_;                // what ran, and what a dense model would have run
   uint64_t dense_output_madds_ = 0;  // of it, the output matrix
+  int64_t dense_passes_ = 0;
 };
 
 }  // namespace fathom

@@ -20,6 +20,19 @@ bool cancelled(const GenerateOptions& options) {
   return options.cancel && options.cancel->load(std::memory_order_relaxed);
 }
 
+// The feeder's passes are recorded there for a while.
+class Recording {
+ public:
+  Recording(Feeder& feeder, Trace& trace) : feeder_(feeder), before_(feeder.recorded()) {
+    feeder_.record(&trace);
+  }
+  ~Recording() { feeder_.record(before_); }
+
+ private:
+  Feeder& feeder_;
+  Trace* before_;
+};
+
 }  // namespace
 
 double GenerateResult::prefill_tokens_per_s() const {
@@ -35,9 +48,9 @@ struct Generator::Run {
   GenerateResult result;
   Writer writer;
   std::vector<float> logits;
-  std::optional<Speculator> speculator;
-  std::vector<float> round_logits;  // of a verifying pass
-  std::vector<int32_t> given;       // tokens that a round gave and that are not written yet
+  std::optional<Drafter> drafter;
+  Trace trace{Trace::Scores::kLeftOut};  // of rounds, where the feeder records for nobody else
+  bool gave = false;                     // the drafter has tokens that are not written yet
 
   Run(const Model& model, const GenerateOptions& o, std::span<const int32_t> prompt)
       : options(o), writer(model, o, prompt), logits(static_cast<size_t>(model.config.vocab)) {}
@@ -130,11 +143,7 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   result.reused_tokens = static_cast<int64_t>(same);
 
   if (options.max_tokens == 0) return std::move(result);
-  if (options.drafts) {
-    if (!speculation_) fail("speculation needs a feeder with a SpeculativePolicy");
-    speculation_->finish(feeder_.context(), sequence_);
-    run.speculator.emplace(*options.drafts, options, feeder_.model().config.vocab, result.prompt_tokens);
-  }
+  if (options.speculation) run.drafter.emplace(feeder_, *options.speculation, options, result.prompt_tokens);
   const auto prefill_start = Clock::now();
   const bool whole = feed_prompt(prompt.subspan(same), options, run.logits);
   result.prefill_seconds = seconds_since(prefill_start);
@@ -161,17 +170,17 @@ FinishReason Generator::decode(Run& run) {
   const auto context = static_cast<size_t>(feeder_.cache().context());
   while (!cancelled(options)) {
     std::optional<FinishReason> end;
-    if (run.given.empty()) end = run.put(write(run), depth_);
-    for (size_t i = 0; i < run.given.size() && !end; ++i)
-      end = run.put(run.writer.take(run.given[i]), depth_);
-    run.given.clear();
+    if (!run.gave) end = run.put(write(run), depth_);
+    for (size_t i = 0; run.gave && !end && i < run.drafter->tokens().size(); ++i)
+      end = run.put(run.writer.take(run.drafter->tokens()[i]), run.drafter->depth(i));
+    run.gave = false;
     if (end) return *end;
     if (fed_.size() == context) {
       if (!options.context_shift) return FinishReason::kLength;
       ++run.result.context_shifts;
       if (!shift_context(options, run.logits)) return FinishReason::kCancelled;
     }
-    if (run.speculator && speculate(run)) continue;
+    if (run.drafter && speculate(run)) continue;
     feed_one(run.writer.history().back(), run.logits);
     ++run.result.decode_steps;
   }
@@ -180,49 +189,36 @@ FinishReason Generator::decode(Run& run) {
 
 // A round from the newest token; false: it is to be decoded plainly.
 bool Generator::speculate(Run& run) {
-  Context& ctx = feeder_.context();
-  KvCache& cache = feeder_.cache();
-  Speculator& speculator = *run.speculator;
+  Drafter& drafter = *run.drafter;
   const std::vector<int32_t>& history = run.writer.history();
-  const auto first = static_cast<int64_t>(fed_.size());
-  const int64_t wanted =
+  const int64_t left =
       run.options.max_tokens < 0 ? INT64_MAX : run.options.max_tokens - run.writer.generated();
-  if (!speculator.start(history, std::min(wanted, cache.context() - first) - 1)) return false;
-  speculation_->draft(ctx, cache, sequence_);
-  while (speculator.phase() == Phase::kDraft) {
-    const ArenaScope scope(ctx);
-    keep_logits(feeder_.feed({sequence_, speculator.tokens(), LogitsFor::kLast, true}), run.logits);
-    speculator.take_draft(run.logits);
+  const int64_t room = feeder_.cache().context() - std::ssize(fed_);
+  if (!drafter.start(sequence_, history, std::min(left, room) - 1)) return false;
+  while (!feed_round(run)) {
   }
-  speculation_->verify(ctx, cache, sequence_);
-  verify(run);
-  speculation_->finish(ctx, sequence_);
-  const std::span<const int32_t> given = speculator.take_verified(run.round_logits);
-  const auto kept = std::ssize(given);
+  const std::span<const int32_t> given = drafter.tokens();
   fed_.push_back(history.back());
   fed_.insert(fed_.end(), given.begin(), given.end() - 1);
-  feeder_.truncate(sequence_, first + kept);
-  feeder_.settle(sequence_);
-  feeder_.add_plain(kept, first);
-  run.given.assign(given.begin(), given.end());
-  run.result.decode_steps += kept;
-  run.result.speculation = speculator.counts();
+  run.gave = true;
+  run.result.decode_steps += std::ssize(given);
+  run.result.speculation = drafter.counts();
   return true;
 }
 
-// The verifying pass of a round.
-void Generator::verify(Run& run) {
+// A pass of a round. -> is it over?
+bool Generator::feed_round(Run& run) {
   const ArenaScope scope(feeder_.context());
-  const uint64_t before = feeder_.work().unit_rows;
-  const Speculator& speculator = *run.speculator;
-  const Tensor rows =
-      feeder_.feed({sequence_, speculator.tokens(), LogitsFor::kAll, true, std::ssize(speculator.drafts())});
-  run.round_logits.resize(static_cast<size_t>(rows.numel()));
-  copy_to_host(feeder_.context(), rows, run.round_logits);
-  // Of a row's blocks, those before the one it entered at were run by its draft.
-  auto units = static_cast<double>(feeder_.work().unit_rows - before);
-  for (const int32_t start : speculation_->starts(sequence_)) units += 2.0 * start;
-  depth_ = units / static_cast<double>(2 * rows.dim(0));
+  Trace& trace = feeder_.recorded() ? *feeder_.recorded() : run.trace;
+  const Recording recording(feeder_, trace);
+  run.trace.clear();
+  const Tensor logits = feeder_.feed(run.drafter->feed());
+  try {
+    return run.drafter->take(logits, trace, trace.rows() - static_cast<size_t>(logits.dim(0)));
+  } catch (const UserError& error) {
+    fed_.push_back(run.writer.history().back());
+    fail_where_it_broke(error.what(), feeder_, sequence_, fed_);
+  }
 }
 
 }  // namespace fathom

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "infer/feeder.h"
-#include "infer/speculator.h"
+#include "infer/drafter.h"
 
 namespace fathom {
 
@@ -22,7 +21,7 @@ struct TextPiece {
 struct GenerateOptions : AnswerOptions {
   bool context_shift = false;  // when the context is full: forget the older half and go on
   int64_t chunk = 512;         // rows of a prefill pass
-  std::optional<DraftLength> drafts = std::nullopt;  // speculate, drafting so many; needs a SpeculativeState
+  std::optional<Speculation> speculation = std::nullopt;  // needs a feeder with a SpeculativePolicy
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const TextPiece&)> on_text = nullptr;
 };
@@ -30,7 +29,7 @@ struct GenerateOptions : AnswerOptions {
 struct GenerateResult {
   std::string text;
   std::vector<int32_t> ids;   // generated, without the token that ended the text
-  std::vector<double> depth;  // of each: units run / 2 in the pass that gave it
+  std::vector<double> depth;  // of each: units run / 2 by the row that gave it
   int64_t prompt_tokens = 0,
           reused_tokens = 0;  // of the prompt: those whose keys and values were still in the cache
   FinishReason finish = FinishReason::kLength;
@@ -46,9 +45,7 @@ struct GenerateResult {
 // again.
 class Generator {
  public:
-  // `speculation`: the feeder's state, where its policy is a SpeculativePolicy.
-  explicit Generator(Feeder& feeder, int32_t sequence = 0, SpeculativeState* speculation = nullptr)
-      : feeder_(feeder), sequence_(sequence), speculation_(speculation) {}
+  explicit Generator(Feeder& feeder, int32_t sequence = 0) : feeder_(feeder), sequence_(sequence) {}
 
   // An empty prompt, or one longer than the context, is a UserError before anything is computed.
   GenerateResult run(std::span<const int32_t> prompt, const GenerateOptions& options);
@@ -60,7 +57,7 @@ class Generator {
   FinishReason decode(Run& run);
   const Writer::Written& write(Run& run);
   bool speculate(Run& run);
-  void verify(Run& run);
+  bool feed_round(Run& run);
   Tensor feed(std::span<const int32_t> tokens, LogitsFor logits);
   void feed_one(int32_t token, std::vector<float>& logits);
   bool shift_context(const GenerateOptions& options, std::vector<float>& logits);
@@ -68,9 +65,8 @@ class Generator {
 
   Feeder& feeder_;
   int32_t sequence_;
-  SpeculativeState* speculation_;
   std::vector<int32_t> fed_;  // what the cache holds
-  double depth_ = 0;          // of the last pass, mean over its rows: units run / 2
+  double depth_ = 0;          // of the last plain pass, mean over its rows: units run / 2
 };
 
 }  // namespace fathom

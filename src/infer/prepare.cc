@@ -34,6 +34,22 @@ void check_numbers(const Request& request, int64_t most_answers, int64_t vocab) 
   for (const int32_t id : request.end_ids) between("a stop token", id, 0, vocab - 1);
 }
 
+// The budget that the answer runs at: 1 where the method's own rule decides.
+double budget_of(const Request& request, const EngineOptions& options) {
+  return double{request.budget.value_or(options.budget.value_or(1.0f))};
+}
+
+std::optional<Speculation> speculation_of(const Request& request, const EngineOptions& options,
+                                          Feeder& feeder) {
+  if (!request.speculate) return {};
+  if (!dynamic_cast<SpeculativeState*>(&feeder.state()))
+    fail("this engine does not speculate: its policy is not made for drafts");
+  if (feeder.policy().needs_whole_prompt())
+    fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
+  const DraftSource source{options.calibration, options.harm_order};
+  return make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
+}
+
 std::vector<float> thresholds_of(const Request& request, const EngineOptions& options) {
   const std::optional<float> budget = request.budget ? request.budget : options.budget;
   if (!budget) return {};
@@ -59,6 +75,7 @@ std::vector<std::unique_ptr<Lane>> Batcher::prepare(Request request) const {
 
   auto shared = std::make_shared<SharedRequest>();
   shared->thresholds = thresholds_of(request, options_);
+  shared->speculation = speculation_of(request, options_, feeder_);
   shared->request = std::move(request);
   std::vector<std::unique_ptr<Lane>> lanes;
   for (int64_t index = 0; index < shared->request.answers; ++index) {

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "infer/draft.h"
 #include "infer/log_probs.h"
-#include "infer/writer.h"
+#include "infer/speculator.h"
 
 namespace fathom {
 
@@ -23,8 +24,10 @@ struct Request : AnswerOptions {
   bool score_prompt = false;  // the prompt's own log-probabilities come with the answers
   int64_t log_probs = -1;     // of each token; -1: none; 0: its own; more: of so many most likely tokens, too
   std::optional<float> budget = {};  // β; none: the engine's
-  int64_t context = 0;               // prompt and answer at most; 0: the cache's
-  int64_t priority = 0;              // higher goes first; who waits rises
+  // Lossless: sampled answers are other draws of the same distribution, greedy ones the same tokens.
+  std::optional<DraftOptions> speculate = {};
+  int64_t context = 0;   // prompt and answer at most; 0: the cache's
+  int64_t priority = 0;  // higher goes first; who waits rises
   std::optional<Moment> deadline = {};
 };
 
@@ -47,6 +50,7 @@ struct AnswerStats {
   int64_t generated = 0;                         // tokens of the answer, without the one that ended it
   double depth = 0;                              // mean over them
   int64_t preemptions = 0;                       // times it made room for others and was computed again
+  SpeculationCounts speculation = {};
   double wait_seconds = 0, prefill_seconds = 0, decode_seconds = 0;  // until admitted, first token, end
 };
 
@@ -59,8 +63,9 @@ struct AnswerEnd {
 
 class TokenQueue;
 
-// One answer as its reader sees it. Tokens come through a bounded queue: a reader that falls behind pauses
-// its own answer and no other. A reader that goes away cancels.
+// One answer as its reader sees it. Tokens come through a bounded queue (beyond its bound a round of
+// speculation may give at most kMostDrafts): a reader that falls behind pauses its own answer and no other. A
+// reader that goes away cancels.
 class Answer {
  public:
   explicit Answer(std::shared_ptr<TokenQueue> queue);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "skip/method.h"
+#include "infer/speculative_policy.h"
 
 namespace fathom {
 namespace {
@@ -51,7 +51,7 @@ bool Slots::place(Lane& lane, int64_t pass) {
 }
 
 void Slots::set_budget(const Lane& lane) {
-  auto* state = dynamic_cast<SkipState*>(&feeder_.state());
+  SkipState* state = skip_state_of(feeder_.state());
   if (!state) return;  // a policy that is no method has no thresholds
   if (lane.shared->thresholds.empty()) {
     state->clear_thresholds(feeder_.context(), lane.slot);
@@ -103,6 +103,8 @@ bool Slots::has_room(const Lane& lane, int64_t held) const {
 void Slots::leave(Lane& lane, bool finished, int64_t pass) {
   Slot& at = slots_[static_cast<size_t>(lane.slot)];
   if (finished && keep_) {
+    // Of a round that was cut short, or of tokens after a stop.
+    if (feeder_.cache().rows(lane.slot) > lane.fed) lane.fed = feeder_.truncate(lane.slot, lane.fed);
     const std::span<const int32_t> tokens = tokens_in(at);
     at.kept.assign(tokens.begin(), tokens.end());
   }

@@ -42,15 +42,17 @@ inline std::vector<int32_t> random_tokens(uint64_t seed, int length, int64_t voc
 
 struct Speculating {
   Rig& rig;
+  DraftRule rule;
   SpeculativePolicy policy;
   std::unique_ptr<PolicyState> base;
   SpeculativeState& state;
   KvCache cache;
   Feeder feeder;
 
-  Speculating(Rig& of, const DraftRule& rule, DType type = DType::kF32, int64_t sequences = 1)
+  Speculating(Rig& of, DraftRule drafts, DType type = DType::kF32, int64_t sequences = 1)
       : rig(of),
-        policy(*of.policy, rule),
+        rule(std::move(drafts)),
+        policy(*of.policy),
         base(policy.make_state(of.ctx, of.model.config, sequences)),
         state(static_cast<SpeculativeState&>(*base)),
         cache(of.ctx, of.model.config,
@@ -66,9 +68,11 @@ struct Speculating {
       inner.set_thresholds(rig.ctx, s, rig.thresholds);
   }
 
-  GenerateResult generate(const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+  // `drafts`: of each round; 0: plainly
+  GenerateResult generate(const std::vector<int32_t>& prompt, GenerateOptions options, int64_t drafts = 0) {
+    if (drafts > 0) options.speculation = {rule, DraftLength::fixed(drafts)};
     feeder.truncate(0, 0);
-    return Generator(feeder, 0, &state).run(prompt, options);
+    return Generator(feeder).run(prompt, options);
   }
 
   std::vector<float> logits_of(const Tensor& rows) const {
@@ -91,7 +95,7 @@ struct Speculating {
   // All but the last of them as drafts, whatever the draft would say, and then all in one verifying pass.
   template <class Between>
   std::vector<float> round(std::span<const int32_t> tokens, Between&& between) {
-    state.draft(rig.ctx, cache, 0);
+    state.draft(rig.ctx, cache, 0, rule);
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       const ArenaScope scope(rig.ctx);
       feeder.feed({0, tokens.subspan(i, 1), LogitsFor::kLast, true});

@@ -5,11 +5,10 @@
 namespace fathom {
 namespace {
 
-GenerateOptions greedy(int64_t tokens, int64_t drafts = 0) {
+GenerateOptions greedy(int64_t tokens) {
   GenerateOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = tokens;
-  if (drafts > 0) options.drafts = DraftLength::fixed(drafts);
   return options;
 }
 
@@ -24,7 +23,7 @@ TEST(Speculation, GreedyTokensAreThoseOfPlainDecoding) {
       const std::vector<int32_t> prompt = random_tokens(40 + i, 9);
       const GenerateResult plain = speculating.generate(prompt, greedy(24));
       const auto drafts = static_cast<int64_t>(1 + i % 5);
-      const GenerateResult result = speculating.generate(prompt, greedy(24, drafts));
+      const GenerateResult result = speculating.generate(prompt, greedy(24), drafts);
       EXPECT_EQ(result.ids, plain.ids) << verifier.name << ", rule " << i;
       EXPECT_EQ(plain.speculation.drafted, 0);
       EXPECT_LE(result.speculation.draft_passes, drafts * result.speculation.verify_passes);
@@ -117,33 +116,36 @@ TEST(Speculation, DraftsOfAMethodDifferWhereTheirThresholdsDo) {
   EXPECT_LT(expected.back(), kTinyUnits / 2);
 }
 
-// One pass with a sequence that drafts, one that decodes plainly and one that verifies.
+// One pass with sequences that draft, each by its own rule, one that decodes plainly and one that verifies.
 TEST(Speculation, PhasesShareAPass) {
   for (const Verifier& verifier : kVerifiers) {
     Rig rig(verifier.method);
     if (verifier.kept < 1) rig.calibrate(verifier.kept);
-    for (const DraftRule& rule : drafts_for(rig, verifier)) {
+    const std::vector<DraftRule> rules = drafts_for(rig, verifier);
+    for (size_t i = 0; i < rules.size(); ++i) {
       const std::vector<int32_t> tokens = random_tokens(3, 13);
       const std::span<const int32_t> all = tokens;
       const auto run = [&](bool together) {
-        Speculating speculating(rig, rule, DType::kF32, 3);
+        Speculating speculating(rig, {}, DType::kF32, 4);
         Context& ctx = rig.ctx;
         Feeder& feeder = speculating.feeder;
-        for (const int32_t s : {0, 1, 2}) {
+        for (const int32_t s : {0, 1, 2, 3}) {
           const ArenaScope scope(ctx);
           feeder.feed(s, all.first(9), LogitsFor::kNone);
         }
-        for (const int32_t s : {0, 2}) {
+        for (const int32_t s : {0, 2, 3}) {
           const ArenaScope scope(ctx);
-          speculating.state.draft(ctx, speculating.cache, s);
+          const DraftRule& rule = rules[(i + static_cast<size_t>(s)) % rules.size()];
+          speculating.state.draft(ctx, speculating.cache, s, rule);
           feeder.feed({s, all.subspan(9, 1), LogitsFor::kLast, true});
         }
         speculating.state.verify(ctx, speculating.cache, 2);
         const Rows rows{{tokens[10], 10, 0, true, 0},
                         {tokens[9], 9, 1, true, 0},
                         {tokens[9], 9, 2, true, 0},
-                        {tokens[10], 10, 2, true, 0}};
-        for (const int32_t s : {0, 1, 2}) speculating.cache.reserve(ctx, s, 1);
+                        {tokens[10], 10, 2, true, 0},
+                        {tokens[10], 10, 3, true, 0}};
+        for (const int32_t s : {0, 1, 2, 3}) speculating.cache.reserve(ctx, s, 1);
         const auto pass = [&](const Rows& some) {
           const ArenaScope scope(ctx);
           return speculating.logits_of(forward(ctx, rig.model, make_batch(ctx, some), speculating.cache,
@@ -151,7 +153,7 @@ TEST(Speculation, PhasesShareAPass) {
         };
         if (together) return pass(rows);
         std::vector<float> logits;
-        for (const Rows& some : {Rows{rows[0]}, Rows{rows[1]}, Rows{rows[2], rows[3]}}) {
+        for (const Rows& some : {Rows{rows[0]}, Rows{rows[1]}, Rows{rows[2], rows[3]}, Rows{rows[4]}}) {
           const std::vector<float> own = pass(some);
           logits.insert(logits.end(), own.begin(), own.end());
         }
@@ -168,16 +170,32 @@ TEST(Speculation, EndsWhereThePlainTextEnds) {
   const std::vector<int32_t> prompt = random_tokens(8, 100);
   const std::vector<int32_t> ids = speculating.generate(prompt, greedy(20)).ids;
   for (const int64_t drafts : {1, 3, 8}) {
-    GenerateOptions options = greedy(20, drafts);
+    GenerateOptions options = greedy(20);
     options.end_ids = {ids[7]};
     const auto end = std::find(ids.begin(), ids.end(), ids[7]);
-    const GenerateResult stopped = speculating.generate(prompt, options);
+    const GenerateResult stopped = speculating.generate(prompt, options, drafts);
     EXPECT_EQ(stopped.ids, std::vector<int32_t>(ids.begin(), end));
     EXPECT_EQ(stopped.finish, FinishReason::kStop);
-    const GenerateResult full = speculating.generate(prompt, greedy(-1, drafts));  // a context of 128
+    const GenerateResult full = speculating.generate(prompt, greedy(-1), drafts);  // a context of 128
     EXPECT_EQ(full.finish, FinishReason::kLength);
     EXPECT_EQ(full.ids, speculating.generate(prompt, greedy(-1)).ids);
     EXPECT_EQ(full.ids.size(), 29u);  // the last token is not fed
+  }
+}
+
+// Each token's own row, its draft's part included, also where the verifying policy skips.
+TEST(Speculation, DepthIsThatOfPlainDecoding) {
+  for (const Verifier& verifier : kVerifiers) {
+    Rig rig(verifier.method);
+    if (verifier.kept < 1) rig.calibrate(verifier.kept);
+    for (const DraftRule& rule : drafts_for(rig, verifier)) {
+      Speculating speculating(rig, rule);
+      const std::vector<int32_t> prompt = random_tokens(40, 1);  // so that no pass's mean speaks for its rows
+      const GenerateResult plain = speculating.generate(prompt, greedy(24)),
+                           result = speculating.generate(prompt, greedy(24), 3);
+      EXPECT_EQ(result.ids, plain.ids) << verifier.name;
+      EXPECT_EQ(result.depth, plain.depth) << verifier.name;
+    }
   }
 }
 
@@ -185,7 +203,7 @@ TEST(Speculation, TheBooksHoldWhatRanAgainstTheTokensKept) {
   Rig rig(R"({"name": "dense"})");
   Speculating speculating(rig, leaving_after(2)), plain(rig, leaving_after(2));
   const std::vector<int32_t> prompt = random_tokens(8, 9);
-  const GenerateResult result = speculating.generate(prompt, greedy(30, 4));
+  const GenerateResult result = speculating.generate(prompt, greedy(30), 4);
   plain.generate(prompt, greedy(30));
   EXPECT_EQ(plain.feeder.savings().net_flops, 1.0);
   const double ran = static_cast<double>(speculating.feeder.work().madds),

@@ -33,28 +33,29 @@ RowSet static_rows(Context& ctx, std::span<const int32_t> ids) {
 }  // namespace
 
 SpeculativeState::SpeculativeState(Context& ctx, const ModelConfig& config, int64_t sequences,
-                                   const DraftRule& rule, std::unique_ptr<PolicyState> inner)
-    : rule_(rule),
-      inner_(std::move(inner)),
+                                   std::unique_ptr<PolicyState> inner)
+    : inner_(std::move(inner)),
+      units_(2 * config.layers),
       width_(config.width),
       sequences_(static_cast<size_t>(sequences)),
       saved_(Tensor::owned(ctx.device(), DType::kF32, {sequences * kMostDrafts, config.width})) {
   for (Sequence& sequence : sequences_) sequence.starts.reserve(kMostDrafts);
 }
 
-void SpeculativeState::draft(Context& ctx, const KvCache& cache, int32_t sequence) {
+void SpeculativeState::draft(Context& ctx, const KvCache& cache, int32_t sequence, const DraftRule& rule) {
   Sequence& mine = sequences_[static_cast<size_t>(sequence)];
   busy_ += mine.phase == Phase::kPlain ? 1 : 0;
   mine.phase = Phase::kDraft;
+  mine.rule = &rule;
   mine.first = cache.rows(sequence);
   mine.starts.clear();
-  if (!rule_.thresholds.empty()) skip_state().begin_draft(ctx, sequence, rule_.thresholds);
+  if (!rule.thresholds.empty()) skip_state().begin_draft(ctx, sequence, rule.thresholds);
 }
 
 void SpeculativeState::verify(Context& ctx, KvCache& cache, int32_t sequence) {
   Sequence& mine = sequences_[static_cast<size_t>(sequence)];
   mine.phase = Phase::kVerify;
-  if (!rule_.thresholds.empty()) skip_state().end_draft(ctx, sequence);
+  if (!mine.rule->thresholds.empty()) skip_state().end_draft(ctx, sequence);
   for (int64_t layer = cache.layers() - 1; layer >= 0; --layer) {
     // c never rises from row to row: what is right in a layer are the first rows.
     const auto right =
@@ -65,9 +66,15 @@ void SpeculativeState::verify(Context& ctx, KvCache& cache, int32_t sequence) {
 
 void SpeculativeState::finish(Context& ctx, int32_t sequence) {
   Sequence& mine = sequences_[static_cast<size_t>(sequence)];
-  busy_ -= mine.phase == Phase::kPlain ? 0 : 1;
+  if (mine.phase == Phase::kPlain) return;
+  --busy_;
   mine.phase = Phase::kPlain;
-  if (!rule_.thresholds.empty()) skip_state().end_draft(ctx, sequence);
+  if (!mine.rule->thresholds.empty()) skip_state().end_draft(ctx, sequence);
+}
+
+const DraftRule& SpeculativeState::rule_of(const DraftRow& draft) const {
+  const int32_t sequence = pass_.sequence[static_cast<size_t>(draft.row)];
+  return *sequences_[static_cast<size_t>(sequence)].rule;
 }
 
 // Who drafts in this pass, and who enters it later.
@@ -97,10 +104,29 @@ void SpeculativeState::plan(Context& ctx, const Batch& batch, bool resumes) {
   }
   if (!pass_.entrants.empty()) admit(ctx, batch.rows());
   if (pass_.drafts.empty()) return;
-  std::vector<float> drafting(rows);
-  for (const DraftRow& draft : pass_.drafts) drafting[static_cast<size_t>(draft.row)] = 1.0f;
-  pass_.drafting = Tensor::from(ctx, drafting, {batch.rows()});
+  plan_drops(ctx, batch.rows());
+  pass_.judged = resumes && std::any_of(pass_.drafts.begin(), pass_.drafts.end(), [&](const DraftRow& draft) {
+                   return !rule_of(draft).thresholds.empty();
+                 });
   pass_.agreement.begin(ctx, pass_.drafts, batch.rows(), width_);
+}
+
+// Each sequence's drafts leave out their own units.
+void SpeculativeState::plan_drops(Context& ctx, int64_t rows) {
+  pass_.dropped.assign(static_cast<size_t>(units_), 0);
+  pass_.allowed = {};
+  std::vector<float> allowed(static_cast<size_t>(units_ * rows), 1.0f);
+  bool any = false;
+  for (const DraftRow& draft : pass_.drafts) {
+    const std::vector<uint8_t>& dropped = rule_of(draft).dropped;
+    for (size_t unit = 0; unit < dropped.size(); ++unit) {
+      if (!dropped[unit]) continue;
+      any = true;
+      ++pass_.dropped[unit];
+      allowed[unit * static_cast<size_t>(rows) + static_cast<size_t>(draft.row)] = 0.0f;
+    }
+  }
+  if (any) pass_.allowed = Tensor::from(ctx, allowed, {units_, rows});
 }
 
 // The rows that take part, for each run of blocks in which they are the same.
@@ -144,21 +170,21 @@ void SpeculativeState::keep_drafts(Context& ctx) {
 
 std::unique_ptr<PolicyState> SpeculativePolicy::make_state(Context& ctx, const ModelConfig& config,
                                                            int64_t sequences) const {
-  return std::make_unique<SpeculativeState>(ctx, config, sequences, rule_,
-                                            inner_.make_state(ctx, config, sequences));
+  return std::make_unique<SpeculativeState>(ctx, config, sequences,
+                                            ForwardingPolicy::make_state(ctx, config, sequences));
 }
 
 void SpeculativePolicy::begin(Context& ctx, const Model& model, const Batch& batch,
                               PolicyState& state) const {
-  own(state).plan(ctx, batch, inner_.resumes());
-  inner_.begin(ctx, model, batch, own(state).inner());
+  own(state).plan(ctx, batch, resumes());
+  ForwardingPolicy::begin(ctx, model, batch, own(state).inner());
 }
 
 Decision SpeculativePolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
   SpeculativeState& mine = own(state);
   UnitInput seen = input;
   seen.present = mine.present(input.layer);
-  Decision decision = inner_.decide(ctx, seen, mine.inner());
+  Decision decision = ForwardingPolicy::decide(ctx, seen, mine.inner());
   if (!mine.pass_.drafts.empty()) draft(ctx, seen, mine, decision);
   if (seen.present) {
     decision.kept = both(ctx, decision.kept, *seen.present, input.h.dim(0));
@@ -167,37 +193,34 @@ Decision SpeculativePolicy::decide(Context& ctx, const UnitInput& input, PolicyS
   return decision;
 }
 
-// What the rule leaves of the inner policy's decision.
+// What the rules leave of the inner policy's decision.
 void SpeculativePolicy::draft(Context& ctx, const UnitInput& input, SpeculativeState& state,
                               Decision& decision) const {
   SpeculativeState::Pass& pass = state.pass_;
-  const bool drops = !rule_.dropped.empty() && rule_.dropped[static_cast<size_t>(input.index())];
-  const bool judged = !rule_.thresholds.empty() && inner_.resumes();
-  const RowSet verifier = judged ? state.skip_state().judged : decision.kept;
-  const int64_t rows = input.h.dim(0);
-  if (drops) {
-    const bool only_drafts = std::ssize(pass.drafts) == rows;
+  const int64_t rows = input.h.dim(0), dropped = pass.dropped[static_cast<size_t>(input.index())];
+  const RowSet verifier = pass.judged ? state.skip_state().judged : decision.kept;
+  if (dropped > 0) {
     const bool hides = decision.kept.is_all() && input.layer > 0;
-    decision.kept = only_drafts
-                        ? RowSet::none(rows)
-                        : both(ctx, decision.kept, where(ctx, affine(ctx, pass.drafting, -1.0f, 1.0f)), rows);
+    const auto allowed = [&] { return pass.allowed.rows(input.index(), 1).reshape({rows}); };
+    decision.kept =
+        dropped == rows ? RowSet::none(rows) : both(ctx, decision.kept, where(ctx, allowed()), rows);
     // No draft of the sequence asks this unit, so none looks for the entry. (Where a rule copies entries from
     // layer 1 on, layer 0 has to have them.)
     if (hides && decision.skipped_kv == SkippedKv::kProject) decision.skipped_kv = SkippedKv::kHide;
-    if (verifier.is_all()) return pass.agreement.part();
+    if (verifier.is_all() && dropped == std::ssize(pass.drafts)) return pass.agreement.part();
   }
-  if (drops || judged) pass.agreement.unit(ctx, verifier, decision.kept);
+  if (dropped > 0 || pass.judged) pass.agreement.unit(ctx, verifier, decision.kept);
 }
 
 void SpeculativePolicy::join(Context& ctx, const UnitInput& input, const Decision& decision,
                              const Tensor& branch, Tensor& h, PolicyState& state) const {
-  inner_.join(ctx, input, decision, branch, h, own(state).inner());
+  ForwardingPolicy::join(ctx, input, decision, branch, h, own(state).inner());
 }
 
 void SpeculativePolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h,
                                     PolicyState& state) const {
   SpeculativeState& mine = own(state);
-  inner_.after_block(ctx, input, h, mine.inner());
+  ForwardingPolicy::after_block(ctx, input, h, mine.inner());
   SpeculativeState::Pass& pass = mine.pass_;
   for (const auto& entrant : pass.entrants) {
     if (entrant.start != input.layer + 1) continue;
@@ -207,6 +230,11 @@ void SpeculativePolicy::after_block(Context& ctx, const UnitInput& input, Tensor
   if (pass.drafts.empty()) return;
   pass.agreement.block(ctx, input.layer, h);
   if (input.layer + 1 == input.model.config.layers) mine.keep_drafts(ctx);
+}
+
+SkipState* skip_state_of(PolicyState& state) {
+  auto* speculative = dynamic_cast<SpeculativeState*>(&state);
+  return dynamic_cast<SkipState*>(speculative ? &speculative->inner() : &state);
 }
 
 }  // namespace fathom

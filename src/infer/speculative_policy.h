@@ -15,7 +15,7 @@ enum class Phase : uint8_t { kPlain, kDraft, kVerify };
 
 inline constexpr int64_t kMostDrafts = 16;  // rows of a draft
 
-// What a draft leaves out.
+// What a sequence's drafts leave out.
 struct DraftRule {
   std::vector<uint8_t> dropped;   // (2L): 1 for a unit that no drafted row runs; empty: none
   std::vector<float> thresholds;  // (2L): a MethodPolicy's, at the draft's budget; empty: as verified
@@ -23,8 +23,7 @@ struct DraftRule {
 
 class SpeculativeState final : public PolicyState {
  public:
-  // The rule outlives the state.
-  SpeculativeState(Context& ctx, const ModelConfig& config, int64_t sequences, const DraftRule& rule,
+  SpeculativeState(Context& ctx, const ModelConfig& config, int64_t sequences,
                    std::unique_ptr<PolicyState> inner);
 
   PolicyState& inner() { return *inner_; }
@@ -38,8 +37,9 @@ class SpeculativeState final : public PolicyState {
     return phase(sequence) == Phase::kPlain ? inner_->settle(ctx, sequence, rows) : -1;
   }
 
-  // The rows that the sequence is fed from now on are drafts, one in each pass.
-  void draft(Context& ctx, const KvCache& cache, int32_t sequence);
+  // The rows that the sequence is fed from now on are drafts, one in each pass. The rule stays where it is
+  // until finish().
+  void draft(Context& ctx, const KvCache& cache, int32_t sequence, const DraftRule& rule);
   // Its drafts are fed again, in one pass, and rows after them. What the cache holds of them and the
   // verifying policy would not is forgotten: entry (i, ℓ) stays for ℓ < c_i, the first block in which row i,
   // or one before it, differs. (In block c_i itself a projected entry would still be right. Made again it has
@@ -60,8 +60,9 @@ class SpeculativeState final : public PolicyState {
   friend class SpeculativePolicy;
   struct Sequence {
     Phase phase = Phase::kPlain;
-    int64_t first = 0;            // position of the first drafted row
-    std::vector<int32_t> starts;  // c_i
+    const DraftRule* rule = nullptr;  // unless kPlain
+    int64_t first = 0;                // position of the first drafted row
+    std::vector<int32_t> starts;      // c_i
   };
   // A row of a pass that enters it at a later block.
   struct Entrant {
@@ -77,19 +78,22 @@ class SpeculativeState final : public PolicyState {
     std::vector<DraftRow> drafts;
     std::vector<Entrant> entrants;
     std::vector<Presence> presence;  // the first blocks, in which some rows do not take part yet
-    Tensor drafting;                 // f32 (rows): 1 for a draft
+    std::vector<int64_t> dropped;    // (2L): how many drafts do not run the unit by their rules
+    Tensor allowed;                  // f32 (2L, rows): 0 for those; undefined: there are none
+    bool judged = false;             // by thresholds of their own, as well as the verifier's
     Agreement agreement;
   };
   void plan(Context& ctx, const Batch& batch, bool resumes);
+  void plan_drops(Context& ctx, int64_t rows);
   void admit(Context& ctx, int64_t rows);
   const RowSet* present(int64_t layer) const;
   void keep_drafts(Context& ctx);
 
-  SkipState& skip_state() { return static_cast<SkipState&>(*inner_); }  // where the rule has thresholds
+  SkipState& skip_state() { return static_cast<SkipState&>(*inner_); }  // where a rule has thresholds
+  const DraftRule& rule_of(const DraftRow& draft) const;
 
-  const DraftRule& rule_;
   std::unique_ptr<PolicyState> inner_;
-  int64_t width_;
+  int64_t units_, width_;
   int64_t busy_ = 0;  // sequences that are not in the plain phase
   std::vector<Sequence> sequences_;
   Tensor saved_;  // f32 (sequences · kMostDrafts, width)
@@ -97,15 +101,11 @@ class SpeculativeState final : public PolicyState {
 };
 
 // Around the output's own policy. Where its rows cannot resume in a later block, every c_i is 0.
-class SpeculativePolicy final : public SkipPolicy {
+class SpeculativePolicy final : public ForwardingPolicy {
  public:
-  SpeculativePolicy(const SkipPolicy& inner, DraftRule rule) : inner_(inner), rule_(std::move(rule)) {}
-
+  using ForwardingPolicy::ForwardingPolicy;
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;
-  bool has_key_bias() const override { return inner_.has_key_bias(); }
-  bool needs_whole_prompt() const override { return inner_.needs_whole_prompt(); }
-  bool resumes() const override { return inner_.resumes(); }
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
@@ -114,9 +114,9 @@ class SpeculativePolicy final : public SkipPolicy {
 
  private:
   void draft(Context& ctx, const UnitInput& input, SpeculativeState& state, Decision& decision) const;
-
-  const SkipPolicy& inner_;
-  DraftRule rule_;
 };
+
+// The method's state, under a SpeculativePolicy or without one; null: the policy is no method.
+SkipState* skip_state_of(PolicyState& state);
 
 }  // namespace fathom

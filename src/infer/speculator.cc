@@ -23,6 +23,14 @@ int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng) 
   return sample(sum > 0 ? rest : p, rng);
 }
 
+SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other) {
+  drafted += other.drafted;
+  accepted += other.accepted;
+  draft_passes += other.draft_passes;
+  verify_passes += other.verify_passes;
+  return *this;
+}
+
 Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens)
     : length_(length),
       sampler_(options.sampler, vocab),
@@ -32,9 +40,12 @@ Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t
       q_(kMostDrafts) {}
 
 bool Speculator::start(std::span<const int32_t> history, int64_t most) {
+  if (plain_at_ == history.size()) return false;
+  if (plain_at_ > 0) length_.plain();
+  plain_at_ = 0;
   wanted_ = length_.next(std::min(most, kMostDrafts));
   if (wanted_ <= 0) {
-    length_.plain();
+    plain_at_ = history.size();
     return false;
   }
   phase_ = Phase::kDraft;

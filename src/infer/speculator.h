@@ -16,6 +16,7 @@ int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng);
 struct SpeculationCounts {
   int64_t drafted = 0, accepted = 0;  // tokens
   int64_t draft_passes = 0, verify_passes = 0;
+  SpeculationCounts& operator+=(const SpeculationCounts& other);
 };
 
 // One sequence. Whoever runs the passes asks for the tokens of the next one and hands in the logits it gave.
@@ -25,8 +26,9 @@ class Speculator {
   Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens);
 
   // A round, at most `most` drafts long. `history`: the tokens so far; the last one is not in the cache yet.
-  // false: this time decode it plainly.
+  // false: this time decode it plainly. Asked again at the same place, it says the same.
   bool start(std::span<const int32_t> history, int64_t most);
+  void abandon() { phase_ = Phase::kPlain; }  // forgets the round: start() begins it again
 
   // Rows of the next pass. While the phase is kDraft: one token; then, kVerify: the drafts' rows again and
   // one more. All of the pass's rows want logits.
@@ -53,6 +55,7 @@ class Speculator {
   size_t first_end_;  // tokens of a history before an end token may come
   Phase phase_ = Phase::kPlain;
   int64_t wanted_ = 0;            // drafts of this round
+  size_t plain_at_ = 0;           // tokens before the one that was to be decoded plainly last
   size_t before_ = 0;             // tokens before its first draft
   std::vector<int32_t> history_;  // with the drafts, or those that stay
   std::vector<int32_t> drafts_;   // of this round

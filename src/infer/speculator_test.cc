@@ -124,8 +124,8 @@ TEST(Speculator, AModelsTextsToo) {
   options.max_tokens = 3;
   constexpr int64_t kTexts = 3000;
   std::map<Tokens, int64_t> counts;
-  Generator generator(speculating.feeder, 0, &speculating.state);
-  options.drafts = DraftLength::fixed(2);
+  Generator generator(speculating.feeder);
+  options.speculation = {speculating.rule, DraftLength::fixed(2)};
   int64_t rejected = 0;
   for (int64_t i = 0; i < kTexts; ++i) {
     options.sampler.seed = static_cast<uint64_t>(i);
@@ -193,6 +193,45 @@ TEST(Speculator, EndsComeOnlyAfterTheTokensAskedFor) {
   EXPECT_EQ(Tokens(given.begin(), given.end()), (Tokens{3, 2, 2}));
 }
 
+// Asked again where it was asked before, or after a round that was abandoned, it goes on as if asked once.
+TEST(Speculator, AskingTwiceChangesNothing) {
+  AnswerOptions options;
+  options.sampler.temperature = 1;
+  const auto lengths = [&](bool twice) {
+    Speculator speculator(DraftLength::adaptive({.draft = 0.2}), options, kVocab, 1);
+    Tokens history{1};
+    std::vector<int64_t> all;
+    while (history.size() < 400) {
+      bool drafts = speculator.start(history, 8);
+      if (twice && drafts) {
+        speculator.take_draft(logits_after(history, true));
+        speculator.abandon();
+      }
+      if (twice) drafts = speculator.start(history, 8);
+      all.push_back(0);
+      if (!drafts) {
+        history.push_back(static_cast<int32_t>(history.size() % kVocab));
+        continue;
+      }
+      Tokens seen = history;
+      std::vector<float> rows = logits_after(seen, false);
+      for (; speculator.phase() == Phase::kDraft; ++all.back()) {
+        speculator.take_draft(logits_after(seen, true));
+        seen.push_back(speculator.drafts().back());
+        const std::vector<float> row = logits_after(seen, false);
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+      const std::span<const int32_t> given = speculator.take_verified(rows);
+      history.insert(history.end(), given.begin(), given.end());
+    }
+    return all;
+  };
+  const std::vector<int64_t> once = lengths(false);
+  EXPECT_EQ(lengths(true), once);
+  EXPECT_GT(std::count(once.begin(), once.end(), 0), 5);
+  EXPECT_GT(std::count_if(once.begin(), once.end(), [](int64_t drafts) { return drafts > 0; }), 5);
+}
+
 // Passes that `tokens` tokens took, in plain passes, when each draft stays with the given chance.
 double passes_for(DraftCost cost, double chance, int64_t tokens, int64_t* longest = nullptr) {
   DraftLength length = DraftLength::adaptive(cost);
@@ -219,7 +258,7 @@ double passes_for(DraftCost cost, double chance, int64_t tokens, int64_t* longes
 TEST(DraftLength, CostsLittleWhereItDoesNotPay) {
   for (const double draft : {0.2, 0.5, 0.9}) {
     for (const double chance : {0.0, 0.2, 0.4, 0.6, 0.8}) {
-      for (const int64_t tokens : {32, 128, 2000}) {
+      for (const int64_t tokens : {8, 16, 20, 24, 28, 32, 128, 2000}) {
         EXPECT_LT(passes_for({.draft = draft}, chance, tokens), 1.05) << draft << " " << chance;
       }
     }

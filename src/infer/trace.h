@@ -1,5 +1,5 @@
-// What every row ran and why, copied out while the passes make it: for shades, pictures and tests. Nobody
-// pays for it who does not ask: the model is then asked about by its own policy.
+// What every row ran and why: for shades, pictures, statistics and tests. What the units decided stays where
+// it is and is read once, when the pass ends; who asks for no trace pays nothing.
 #pragma once
 
 #include <vector>
@@ -15,6 +15,9 @@ struct TraceRow {
 // Rows in the order they ran, those of a sequence that was cut back and fed again more than once.
 class Trace {
  public:
+  enum class Scores : uint8_t { kKept, kLeftOut };
+  explicit Trace(Scores scores = Scores::kKept) : keeps_scores_(scores == Scores::kKept) {}
+
   size_t rows() const { return rows_.size(); }
   int64_t units() const { return units_; }  // 2L: attention and FFN of layer 0, of layer 1, …
   const TraceRow& row(size_t row) const { return rows_[row]; }
@@ -25,24 +28,34 @@ class Trace {
   void clear();
 
  private:
-  friend class RecordingPolicy;
+  friend class TracingPolicy;
   size_t at(size_t row, int64_t unit) const {
     return row * static_cast<size_t>(units_) + static_cast<size_t>(unit);
   }
+  void begin(Context& ctx, const Batch& batch, int64_t units);
+  void add(Context& ctx, int64_t unit, const Decision& decision);
+  void end(Context& ctx);
 
+  const bool keeps_scores_;
   int64_t units_ = 0;
   std::vector<TraceRow> rows_;
   std::vector<uint8_t> ran_;   // (rows, units)
-  std::vector<float> scores_;  // (rows, units)
-  size_t pass_ = 0;            // first row of the newest pass
+  std::vector<float> scores_;  // (rows, units), where they are kept
+
+  // Of the pass that runs.
+  size_t first_ = 0;                     // its first row
+  Tensor marks_, ratings_;               // f32 (units, rows), for the units of marked_ and rated_
+  std::vector<int64_t> marked_, rated_;  // units that only some rows ran; units that were scored
+  std::vector<float> host_;
 };
 
-// Writes into a trace what another policy decides. On a GPU each unit's decision is waited for.
-class RecordingPolicy final : public ForwardingPolicy {
+// Writes into a trace what another policy decides.
+class TracingPolicy final : public ForwardingPolicy {
  public:
-  RecordingPolicy(const SkipPolicy& inner, Trace& trace) : ForwardingPolicy(inner), trace_(trace) {}
+  TracingPolicy(const SkipPolicy& inner, Trace& trace) : ForwardingPolicy(inner), trace_(trace) {}
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
+  void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override;
 
  private:
   Trace& trace_;

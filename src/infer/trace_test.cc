@@ -124,7 +124,7 @@ TEST_P(Traced, ReplayedItIsTheSameComputation) {
     const ArenaScope scope(rig_.ctx);
     const Batch batch = make_batch(rig_.ctx, rows);
     const std::unique_ptr<SkipState> state = rig_.make_state(batch.sequences);
-    forward(rig_.ctx, rig_.model, batch, FreshPass{}, RecordingPolicy(*rig_.policy, trace), *state);
+    forward(rig_.ctx, rig_.model, batch, FreshPass{}, TracingPolicy(*rig_.policy, trace), *state);
   }
   std::vector<std::vector<uint8_t>> kept(static_cast<size_t>(trace.units()));
   for (size_t u = 0; u < kept.size(); ++u) {

@@ -64,10 +64,6 @@ Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const
                                         [&](int32_t id) { return tokenizer_->is_special(id); });
 }
 
-bool Writer::ends(int32_t id) const {
-  return contains(end_ids_, id);
-}
-
 const Writer::Written& Writer::write(std::span<float> logits) {
   const bool may_end = generated() >= min_tokens_;
   if (!may_end) {
@@ -83,7 +79,8 @@ const Writer::Written& Writer::take(int32_t id) {
   written_.id = id;
   written_.text.clear();
   written_.finish.reset();
-  if (ends(written_.id)) {
+  written_.ends = contains(end_ids_, id);
+  if (written_.ends) {
     written_.finish = FinishReason::kStop;
     return written_;
   }

@@ -43,8 +43,9 @@ class Writer {
 
   struct Written {
     int32_t id = 0;
-    std::string text;  // what may be shown now
-    // kStop (at an end token, `id` is that one), or kLength at max_tokens.
+    std::string text;   // what may be shown now
+    bool ends = false;  // an end token: no part of the text
+    // kStop (at an end token, too), or kLength at max_tokens.
     std::optional<FinishReason> finish;
   };
   // The next token, from the logits (vocab) that follow history(); they are changed where end tokens are
@@ -60,7 +61,6 @@ class Writer {
   int64_t generated() const { return static_cast<int64_t>(history_.size()) - prompt_tokens_; }
 
  private:
-  bool ends(int32_t id) const;
   std::string show(int32_t id);
 
   const Tokenizer* tokenizer_;  // null: the answer has no text

@@ -67,13 +67,17 @@ void SkipState::make_room(Context& ctx, int32_t sequence, int64_t columns) {
     fail("a budget has {} thresholds, got {}", thresholds_.dim(1), columns);
   const int64_t room = thresholds_ ? thresholds_.dim(0) : 0;
   if (sequence < room) return;
-  thresholds_ = with_rows(ctx, thresholds_, std::max<int64_t>(sequence + 1, 2 * room), columns);
+  const int64_t more = std::max<int64_t>(sequence + 1, 2 * room);
+  thresholds_ = with_rows(ctx, thresholds_, more, columns);
+  if (own_) own_ = with_rows(ctx, own_, more, columns);
   slots_.resize(static_cast<size_t>(thresholds_.dim(0)));
 }
 
 void SkipState::write(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
   copy_bytes(ctx, thresholds_.rows(sequence, 1).raw(), ctx.device(), thresholds.data(), Device::kCpu,
              thresholds.size_bytes());
+  if (own_ && slots_[static_cast<size_t>(sequence)].draft == Draft::kNone)
+    copy_row(ctx, own_, thresholds_, sequence);
 }
 
 void SkipState::set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
@@ -94,12 +98,10 @@ void SkipState::clear_thresholds(Context& ctx, int32_t sequence) {
 
 void SkipState::begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
   make_room(ctx, sequence, static_cast<int64_t>(thresholds.size()));
-  if (!own_ || own_.dim(0) < thresholds_.dim(0))
-    own_ = with_rows(ctx, own_, thresholds_.dim(0), thresholds_.dim(1));
+  if (!own_) own_ = with_rows(ctx, thresholds_, thresholds_.dim(0), thresholds_.dim(1));
   Slot& slot = slots_[static_cast<size_t>(sequence)];
   if (slot.draft == Draft::kNone) {
     slot.draft = slot.at_budget ? Draft::kWithOwn : Draft::kWithoutOwn;
-    copy_row(ctx, own_, thresholds_, sequence);
     ++drafts_;
   }
   set_thresholds(ctx, sequence, thresholds);

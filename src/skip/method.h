@@ -71,13 +71,13 @@ class SkipState final : public PolicyState {
   bool has_thresholds() const { return budgets_ > 0; }                       // of any sequence
   const Tensor& thresholds() const { return judging ? own_ : thresholds_; }  // f32 (sequences, 2L)
 
-  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds for a while. What its own
-  // ones say of the same rows stands in `judged`, after each decision.
+  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds for a while. What the own
+  // ones of each sequence say of the same rows stands in `judged`, after each decision.
   void begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds);
   void end_draft(Context& ctx, int32_t sequence);
   bool drafts() const { return drafts_ > 0; }  // any sequence does
   bool judging = false;                        // thresholds() are the sequences' own
-  RowSet judged = RowSet::none(0);             // means nothing for sequences that do not draft
+  RowSet judged = RowSet::none(0);             // means nothing while nobody drafts
 
   // Set by the trainer.
   bool training = false;
@@ -106,7 +106,7 @@ class SkipState final : public PolicyState {
   void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
 
   Tensor thresholds_;                 // NaN where a sequence has none
-  Tensor own_;                        // the same, of the sequences that draft at others
+  Tensor own_;                        // the same without drafts, once there was one
   std::vector<Slot> slots_;           // (sequences)
   int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
 };

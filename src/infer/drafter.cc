@@ -1,0 +1,91 @@
+#include "infer/drafter.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+SpeculativeState& speculative(PolicyState& state) {
+  auto* speculative = dynamic_cast<SpeculativeState*>(&state);
+  if (!speculative) fail("speculation needs a feeder with a SpeculativePolicy");
+  return *speculative;
+}
+
+}  // namespace
+
+Drafter::Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens)
+    : feeder_(feeder),
+      state_(speculative(feeder.state())),
+      rule_(how.rule),
+      speculator_(how.length, options, feeder.model().config.vocab, prompt_tokens) {}
+
+bool Drafter::start(int32_t sequence, std::span<const int32_t> history, int64_t most) {
+  if (phase() != Phase::kPlain) return true;
+  if (!speculator_.start(history, most)) return false;
+  sequence_ = sequence;
+  first_ = feeder_.cache().rows(sequence);
+  since_ = feeder_.dense_passes();
+  ran_.clear();
+  state_.draft(feeder_.context(), feeder_.cache(), sequence_, rule_);
+  return true;
+}
+
+Feed Drafter::feed() const {
+  const bool drafts = phase() == Phase::kDraft;
+  return {.sequence = sequence_,
+          .tokens = speculator_.tokens(),
+          .logits = LogitsFor::kAll,
+          .tentative = true,
+          .again = drafts ? 0 : std::ssize(speculator_.drafts())};
+}
+
+bool Drafter::take(const Tensor& logits, const Trace& trace, size_t row) {
+  host_.resize(static_cast<size_t>(logits.numel()));
+  copy_to_host(feeder_.context(), logits, host_);
+  const bool drafted = phase() == Phase::kDraft;
+  try {
+    if (drafted) {
+      take_draft(trace, row);
+    } else {
+      take_verified(trace, row);
+    }
+  } catch (const UserError&) {
+    stop();
+    throw;
+  }
+  return !drafted;
+}
+
+void Drafter::take_draft(const Trace& trace, size_t row) {
+  speculator_.take_draft(host_);
+  for (int64_t unit = 0; unit < trace.units(); ++unit) ran_.push_back(trace.ran(row, unit));
+  if (phase() == Phase::kVerify) state_.verify(feeder_.context(), feeder_.cache(), sequence_);
+}
+
+void Drafter::take_verified(const Trace& trace, size_t row) {
+  const std::span<const int32_t> given = speculator_.take_verified(host_);
+  tokens_.assign(given.begin(), given.end());
+  // A row's first blocks were run by its draft, as the verifying policy would have.
+  const std::span<const int32_t> starts = state_.starts(sequence_);
+  depths_.clear();
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const auto begin = ran_.begin() + static_cast<ptrdiff_t>(i) * trace.units();
+    const int64_t before = i < starts.size() ? std::count(begin, begin + 2 * starts[i], 1) : 0;
+    depths_.push_back(trace.depth(row + i) + static_cast<double>(before) / 2);
+  }
+  state_.finish(feeder_.context(), sequence_);
+  const int64_t kept = std::ssize(tokens_);
+  feeder_.truncate(sequence_, first_ + kept);
+  feeder_.settle(sequence_);
+  feeder_.add_plain(kept, first_, since_);
+}
+
+void Drafter::stop() {
+  if (phase() == Phase::kPlain) return;
+  speculator_.abandon();
+  state_.finish(feeder_.context(), sequence_);
+}
+
+}  // namespace fathom

@@ -1,0 +1,55 @@
+// One sequence that speculates, on a feeder that it may share with others: which rows it wants in the next
+// pass, and what came of them. The tokens are the Speculator's, what the rows run is the SpeculativeState's.
+#pragma once
+
+#include "infer/draft.h"
+#include "infer/feeder.h"
+#include "infer/speculator.h"
+
+namespace fathom {
+
+class Drafter {
+ public:
+  // The feeder's policy is a SpeculativePolicy, or this is a UserError. `how` outlives the drafter.
+  Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens);
+  ~Drafter() { stop(); }
+  Drafter(const Drafter&) = delete;
+  Drafter& operator=(const Drafter&) = delete;
+
+  // A round in a place of the cache that holds all of `history` but the last token, unless one is under way.
+  // It needs room for `most` more rows and that token's. false: this time decode plainly.
+  bool start(int32_t sequence, std::span<const int32_t> history, int64_t most);
+  Phase phase() const { return speculator_.phase(); }  // kPlain: no round is under way
+
+  // The rows of the next pass.
+  Feed feed() const;
+  // What the pass gave: logits (rows of feed(), vocab); the trace's rows from `row` on are those. -> true:
+  // the round is over, and the cache holds the history and all of the tokens but the last. Logits that no
+  // token can be drawn from are a UserError, and the end of the round.
+  bool take(const Tensor& logits, const Trace& trace, size_t row);
+  std::span<const int32_t> tokens() const { return tokens_; }  // that the round gave
+  double depth(size_t token) const { return depths_[token]; }  // layers run by the row that gave it
+
+  // Forgets the round, for which start() may be asked again. Its rows are left for the caller to truncate.
+  void stop();
+
+  const SpeculationCounts& counts() const { return speculator_.counts(); }
+
+ private:
+  void take_draft(const Trace& trace, size_t row);
+  void take_verified(const Trace& trace, size_t row);
+
+  Feeder& feeder_;
+  SpeculativeState& state_;
+  const DraftRule& rule_;
+  Speculator speculator_;
+  int32_t sequence_ = 0;
+  int64_t first_ = 0;         // position of its first row
+  int64_t since_ = 0;         // Feeder::dense_passes() when the round began
+  std::vector<float> host_;   // logits
+  std::vector<uint8_t> ran_;  // (drafts, 2L): the units that each draft ran
+  std::vector<int32_t> tokens_;
+  std::vector<double> depths_;
+};
+
+}  // namespace fathom
