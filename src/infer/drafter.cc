@@ -26,7 +26,9 @@ bool Drafter::start(int32_t sequence, std::span<const int32_t> history, int64_t 
   if (!speculator_.start(history, most)) return false;
   sequence_ = sequence;
   first_ = feeder_.cache().rows(sequence);
-  since_ = feeder_.dense_passes();
+  const int64_t tokens = std::ssize(history);
+  if (!lead_) lead_ = feeder_.dense_passes() - tokens;
+  since_ = *lead_ + tokens;
   ran_.clear();
   state_.draft(feeder_.context(), feeder_.cache(), sequence_, rule_);
   return true;

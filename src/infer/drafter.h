@@ -44,8 +44,11 @@ class Drafter {
   const DraftRule& rule_;
   Speculator speculator_;
   int32_t sequence_ = 0;
-  int64_t first_ = 0;         // position of its first row
-  int64_t since_ = 0;         // Feeder::dense_passes() when the round began
+  int64_t first_ = 0;  // position of its first row
+  // Feeder::dense_passes() where a dense model, one token in each, would have come to this round; and by how
+  // many passes these are ahead of the sequence's tokens.
+  int64_t since_ = 0;
+  std::optional<int64_t> lead_;
   std::vector<float> host_;   // logits
   std::vector<uint8_t> ran_;  // (drafts, 2L): the units that each draft ran
   std::vector<int32_t> tokens_;

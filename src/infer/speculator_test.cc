@@ -268,9 +268,9 @@ TEST(DraftLength, CostsLittleWhereItDoesNotPay) {
 
 TEST(DraftLength, UsesWhatPays) {
   int64_t longest = 0;
-  EXPECT_LT(passes_for({.draft = 0.2}, 0.95, 2000, &longest), 0.55);
+  EXPECT_LT(passes_for({.draft = 0.2, .row = 0.1}, 0.95, 2000, &longest), 0.55);
   EXPECT_GT(longest, 4);
-  EXPECT_LT(passes_for({.draft = 0.4}, 0.9, 2000), 0.8);
+  EXPECT_LT(passes_for({.draft = 0.4, .row = 0.1}, 0.9, 2000), 0.8);
   EXPECT_EQ(DraftLength::fixed(5).next(16), 5);
   EXPECT_EQ(DraftLength::fixed(5).next(2), 2);
   EXPECT_LE(DraftLength::fixed(5).next(-1), 0);
