@@ -5,7 +5,7 @@
 namespace fathom {
 namespace {
 
-constexpr double kStake = 0.03;   // of each token: what trying may cost
+constexpr double kStake = 0.04;   // of each token: what trying may cost
 constexpr double kGain = 1.03;    // what a round must promise: its cost is an estimate
 constexpr double kMostSaved = 8;  // no run of luck pays for a long run of bad luck
 constexpr double kMemory = 0.9;   // of a round in the next one's estimate

@@ -16,9 +16,8 @@ struct DraftCost {
 class DraftLength {
  public:
   static DraftLength fixed(int64_t drafts) { return DraftLength(drafts, false, {}); }
-  // Spends at most 0.25 passes and 3 % more than plain decoding would have, and nothing where the text is
-  // shorter than a round is worth (some 20 tokens): rounds are paid from what plain tokens and earlier rounds
-  // have laid by.
+  // Spends at most 4 % more than plain decoding would have, however short the text is: rounds are paid from
+  // what plain tokens and earlier rounds have laid by.
   static DraftLength adaptive(DraftCost cost) { return DraftLength(0, true, cost); }
 
   int64_t next(int64_t most) const;  // 0: decode plainly
@@ -33,7 +32,7 @@ class DraftLength {
   int64_t drafts_;
   bool adapts_;
   DraftCost cost_;
-  double saved_ = 0.25;                // passes
+  double saved_ = 0;                   // passes
   double tried_ = 2, accepted_ = 1.6;  // drafts that were judged, older ones counting less
   int64_t plain_ = 0, wait_ = 0;       // plain tokens since the last round, and before the next try
 };

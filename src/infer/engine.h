@@ -10,8 +10,8 @@
 // the same request alone: neither load, nor chunks, nor priorities, nor a want of memory changes them.
 //
 // An answer may speculate (Request::speculate): its drafts and their verification are rows of the same
-// passes, in the same cache. How much it drafts follows from its own history; a round that finds no room waits
-// for it, or is begun again later with the same drafts.
+// passes, in the same cache. How much it drafts follows from its own history; a round that finds no room
+// waits for it, or is begun again later with the same drafts.
 //
 // Answers wait for a place in the cache in the order of their priorities, which rise while they wait. When
 // the cache is full, the last in that order gives up its place and is computed again later. An answer ends
