@@ -127,5 +127,103 @@ TEST_F(CalibrateVerb, WhatDoesNotFitIsRefused) {
   expect_refused(calibrate(gates, {"--budgets", "0.8"}), 1, "a model with another tokenizer");
 }
 
+// What each budget leaves of the cache: `info` from the table, and a run from what it really held.
+TEST_F(CalibrateVerb, TheCachesBytesAreReported) {
+  const std::string gates = adapter("bytes");
+  const auto edit = [&](const char* rule) {
+    nlohmann::json json = nlohmann::json::parse(std::ifstream(gates + "/adapter_config.json"));
+    json["method"]["skipped_kv"] = rule;
+    std::ofstream(gates + "/adapter_config.json") << json.dump();
+  };
+  edit("hide");
+  ASSERT_EQ(calibrate(gates, {"--budgets", "0.6,0.9"}).exit_code, 0);
+  const Words info{"info", "-m", "builtin", "--adapter", gates};
+  const nlohmann::json out = run_fathom(info + Words{"--json"}).json();
+  EXPECT_EQ(out["calibration"]["f32"], (std::vector<double>{0.9, 0.6}));
+  ASSERT_EQ(out["cache_held"]["f32"].size(), 2u);
+  const double most = out["cache_held"]["f32"][0], least = out["cache_held"]["f32"][1];
+  EXPECT_LT(most, 1);
+  EXPECT_LT(least, most - 0.1);
+  EXPECT_GT(least, 0.3);
+  const ProgramResult plain = run_fathom(info);
+  EXPECT_NE(plain.out.find("budgets for f32        [0.9,0.6], holding [0."), std::string::npos) << plain.out;
+  EXPECT_NE(plain.out.find("cache f16              "), std::string::npos) << plain.out;
+  EXPECT_EQ(out["cache"]["f16"]["bytes_per_token"], out["cache_bytes_per_token"]);
+  EXPECT_EQ(out["cache"]["f32"]["bytes_full_context"], 512 * 5 * 4 * 8 * 4 * 2);
+  EXPECT_FALSE(out["cache"].contains("q8_0"));  // heads of 8
+  // 400 tokens at that budget: about as much as the table says, and all of it at full depth.
+  const auto run = [&](const char* budget) {
+    return run_fathom({"generate", "-m", "builtin", "--adapter", gates, "-p", "Once upon a time", "-n", "400",
+                       "--temp", "0", "--ignore-eos", "--json", "--budget", budget})
+        .json();
+  };
+  const nlohmann::json full = run("1"), less = run("0.6");
+  EXPECT_EQ(full["cache_bytes"], full["cache_bytes_dense"]);
+  EXPECT_EQ(less["cache_bytes_dense"], full["cache_bytes_dense"]);
+  EXPECT_NEAR(less["cache_bytes"].get<double>() / less["cache_bytes_dense"].get<double>(), least,
+              0.2);  // pages that are not full
+  edit("project");   // every row leaves its entry, whatever was measured
+  EXPECT_EQ(run_fathom(info + Words{"--json"}).json()["cache_held"]["f32"], (std::vector<double>{1, 1}));
+}
+
+TEST_F(CalibrateVerb, AnAdapterOfAnotherBaseIsRefused) {
+  const std::string gates = adapter("other");
+  const std::string llama = std::string(FATHOM_TEST_DATA) + "/models/llama3";
+  for (const Words& verb : {Words{"generate", "-p", "x"}, Words{"score", "-p", "one two three"},
+                            Words{"info"}, Words{"inspect", "-p", "one two three", "-o", at("nothing")},
+                            Words{"calibrate", "--data", at("text.txt")}}) {
+    const ProgramResult r = run_fathom(verb + Words{"-m", llama, "--adapter", gates});
+    expect_refused(r, 1, gates + ": ");
+    EXPECT_TRUE(r.err.starts_with("fathom: ")) << r.err;
+    EXPECT_EQ(r.err.find('\n'), r.err.size() - 1) << r.err;
+  }
+  EXPECT_FALSE(fs::exists(at("nothing")));
+}
+
+TEST_F(CalibrateVerb, AFullContextUnderSkipping) {
+  const std::string gates = adapter("full");
+  ASSERT_EQ(calibrate(gates, {"--budgets", "0.7"}).exit_code, 0);
+  const Words base{"generate", "-m", "builtin",      "--adapter", gates, "--budget",        "0.7",
+                   "--temp",   "0",  "--ignore-eos", "--json",    "-p",  "Once upon a time"};
+  const nlohmann::json full = run_fathom(base + Words{"-c", "16", "-n", "-1"}).json();
+  EXPECT_EQ(full["finish_reason"], "length");
+  EXPECT_EQ(full["generated_tokens"], 12);
+  const nlohmann::json shifted = run_fathom(base + Words{"-c", "16", "-n", "40", "--context-shift"}).json();
+  EXPECT_EQ(shifted["generated_tokens"], 40);
+  EXPECT_GE(shifted["context_shifts"], 2);
+  EXPECT_LT(shifted["block_flops"], 0.95);
+  expect_refused(run_fathom(base + Words{"-c", "4"}), 1, "the prompt has 5 tokens, the context 4");
+}
+
+// Two texts that differ only in every fourth window, which is kept back: the same table, checked otherwise.
+TEST_F(CalibrateVerb, WhatIsKeptBackIsNotFitted) {
+  const auto text = [](int kept_back) {
+    const Words ones{" the", " and", " was", " they", " she"};  // a token each
+    std::string all;
+    for (int i = 1; i < 1024; ++i) {  // the first is BOS
+      const int window = i / 64, kind = window % 4 == 3 ? kept_back : 1;
+      all += ones[static_cast<size_t>((i * i / 7 + i * kind) % 5)];
+    }
+    return all.substr(1);  // the tokenizer puts a space before
+  };
+  nlohmann::json tables[2], checked[2];
+  for (const int other : {0, 1}) {
+    const std::string gates = adapter("kept"), file = at("kept.txt");
+    std::ofstream(file) << text(other);
+    const auto ids = run_fathom({"tokenize", "-m", "builtin", "--file", file, "--json"}).json();
+    ASSERT_EQ(ids["count"], 1024) << "each word is to be one token";
+    const ProgramResult made =
+        run_fathom({"calibrate", "-m", "builtin", "--adapter", gates, "--data", file, "--window", "64",
+                    "--tokens", "768", "--budgets", "0.8", "--json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    checked[other] = made.json()["checked"];
+    tables[other] =
+        nlohmann::json::parse(std::ifstream(gates + "/adapter_config.json"))["calibration"]["f32"];
+    for (nlohmann::json& point : tables[other]) point.erase("checked");
+  }
+  EXPECT_EQ(tables[0], tables[1]);
+  EXPECT_NE(checked[0], checked[1]);
+}
+
 }  // namespace
 }  // namespace fathom

@@ -8,9 +8,11 @@
 
 #include "base/mapped_file.h"
 #include "infer/draft.h"
+#include "infer/engine.h"
 #include "infer/generate.h"
 #include "infer/score.h"
 #include "model/load.h"
+#include "skip/adapter.h"
 
 namespace fathom {
 namespace {
@@ -31,8 +33,8 @@ class SmolLM2 : public testing::Test {
   }
 
   // A model, its cache and what feeds it.
-  struct Engine {
-    Engine(const std::string& path, std::optional<DType> dtype, DType cache_type, int threads = 2)
+  struct Loaded {
+    Loaded(const std::string& path, std::optional<DType> dtype, DType cache_type, int threads = 2)
         : ctx({.threads = threads}),
           model(load_model(ctx, path, {.dtype = dtype})),
           cache(ctx, model.config,
@@ -49,7 +51,7 @@ class SmolLM2 : public testing::Test {
 };
 
 TEST_F(SmolLM2, F32LogProbabilitiesMatchTransformers) {
-  Engine engine(path_, DType::kF32, DType::kF32);
+  Loaded engine(path_, DType::kF32, DType::kF32);
   const Json golden = read_json("score.json");
   const auto ids = golden.at("ids").get<std::vector<int32_t>>();
   const ScoreResult result = score(engine.feeder, ids);
@@ -64,7 +66,7 @@ TEST_F(SmolLM2, F32LogProbabilitiesMatchTransformers) {
 }
 
 TEST_F(SmolLM2, F32GreedyTextMatchesTransformers) {
-  Engine engine(path_, DType::kF32, DType::kF32);
+  Loaded engine(path_, DType::kF32, DType::kF32);
   for (const Json& prompt : read_json("greedy.json")) {
     Generator generator(engine.feeder);
     GenerateOptions options;
@@ -76,7 +78,7 @@ TEST_F(SmolLM2, F32GreedyTextMatchesTransformers) {
 }
 
 TEST_F(SmolLM2, Int8KernelsKeepTheLikelihood) {
-  Engine engine(path_, std::nullopt, DType::kF16);
+  Loaded engine(path_, std::nullopt, DType::kF16);
   const Json golden = read_json("score.json");
   const auto ids = golden.at("ids").get<std::vector<int32_t>>();
   double mean = 0;
@@ -92,7 +94,7 @@ TEST_F(SmolLM2, ChunksAndThreadsChangeNoBit) {
   const std::vector<int32_t> ids(all.begin(), all.begin() + 160);
   for (std::optional<DType> dtype :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
-    Engine one(path_, dtype, DType::kF16, 1), two(path_, dtype, DType::kF16, 2);
+    Loaded one(path_, dtype, DType::kF16, 1), two(path_, dtype, DType::kF16, 2);
     const std::vector<float> whole = score(one.feeder, ids).logprobs;
     EXPECT_EQ(score(two.feeder, ids).logprobs, whole);
     EXPECT_EQ(score(two.feeder, ids, {.chunk = 1}).logprobs, whole);
@@ -101,7 +103,7 @@ TEST_F(SmolLM2, ChunksAndThreadsChangeNoBit) {
 }
 
 TEST_F(SmolLM2, TokenizerAgreesWithTheGoldens) {
-  Engine engine(path_, std::nullopt, DType::kF16);
+  Loaded engine(path_, std::nullopt, DType::kF16);
   for (const Json& prompt : read_json("greedy.json")) {
     EXPECT_EQ(engine.model.tokenizer->encode(prompt.at("prompt").get<std::string>(), {.add_special = false}),
               prompt.at("prompt_ids").get<std::vector<int32_t>>());
@@ -110,7 +112,7 @@ TEST_F(SmolLM2, TokenizerAgreesWithTheGoldens) {
 
 // Prompts are windows of the scored text; FATHOM_SPECULATION_PROMPTS says how many (three, to be quick).
 TEST_F(SmolLM2, SpeculationGivesTheSameTokens) {
-  Engine engine(path_, std::nullopt, DType::kF16);
+  Loaded engine(path_, std::nullopt, DType::kF16);
   const char* asked = std::getenv("FATHOM_SPECULATION_PROMPTS");
   const int64_t prompts = asked ? std::atoll(asked) : 3;
   const auto ids = read_json("score.json").at("ids").get<std::vector<int32_t>>();
@@ -140,6 +142,65 @@ TEST_F(SmolLM2, SpeculationGivesTheSameTokens) {
   EXPECT_GT(counts.accepted, 0);
   RecordProperty("drafted", std::to_string(counts.drafted));
   RecordProperty("accepted", std::to_string(counts.accepted));
+}
+
+// Ragged requests through the engine: dense, and under the routers that ship at several budgets in one batch.
+// Each is what the generator gives alone.
+TEST_F(SmolLM2, TheEngineAnswersAsTheGeneratorDoes) {
+  Context ctx({.threads = 2});
+  const Model model = load_model(ctx, path_, {});
+  Adapter adapter = load_adapter(ctx, FATHOM_SOURCE_DIR "/models/smollm2-135m-priced", model);
+  const std::vector<Calibration> tables =
+      calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, "adapter");
+  ASSERT_EQ(tables.front().weight_type, weight_type_name(model));
+  const auto ids = read_json("score.json").at("ids").get<std::vector<int32_t>>();
+  std::vector<Request> requests;
+  for (const int64_t length : {3, 70, 20, 41, 7}) {
+    Request request;
+    request.prompt.assign(ids.begin() + length, ids.begin() + 2 * length);
+    request.max_tokens = 8 + length % 6;
+    request.sampler.temperature = length == 20 ? 0.9f : 0.0f;
+    request.sampler.seed = 5;
+    requests.push_back(request);
+  }
+  const DensePolicy dense;
+  for (const SkipPolicy* policy :
+       {static_cast<const SkipPolicy*>(&dense), static_cast<const SkipPolicy*>(adapter.policy.get())}) {
+    const bool skips = policy != &dense;
+    for (size_t i = 0; skips && i < requests.size(); ++i) requests[i].budget = i % 2 ? 0.83f : 0.9f;
+    const auto together = policy->make_state(ctx, model.config, 4),
+               one = policy->make_state(ctx, model.config, 1);
+    KvCache many(ctx, model.config, {.sequences = 4, .context = 128}),
+        single(ctx, model.config, {.sequences = 1, .context = 128});
+    Feeder feeder(ctx, model, many, *policy, *together), alone(ctx, model, single, *policy, *one);
+    std::vector<std::vector<int32_t>> heard;
+    {
+      EngineOptions options;
+      options.rows = 32;
+      options.calibration = &tables.front();
+      Engine engine(feeder, options);
+      std::vector<Answer> answers;
+      for (const Request& request : requests) answers.push_back(std::move(engine.submit(request).front()));
+      for (Answer& answer : answers) {
+        heard.emplace_back();
+        while (const std::optional<Token> token = answer.next()) {
+          if (!token->ends) heard.back().push_back(token->id);
+        }
+        EXPECT_EQ(answer.end().error, "");
+      }
+      const double ran = engine.stats().savings.block_flops;
+      EXPECT_EQ(ran < 0.95, skips) << ran;
+    }
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (skips)
+        static_cast<SkipState&>(*one).set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
+      GenerateOptions options;
+      static_cast<AnswerOptions&>(options) = requests[i];
+      options.end_ids = end_token_ids(model);
+      alone.truncate(0, 0);
+      EXPECT_EQ(heard[i], Generator(alone).run(requests[i].prompt, options).ids) << "request " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -103,7 +103,9 @@ TEST(ThreadPool, RethrowsTheFirstThreadsException) {
       EXPECT_STREQ(error.what(), "thread 1");
     }
     int ran = 0;
-    pool.run([&](int thread) { ran += thread == 0; });  // the pool is as good as new
+    pool.run([&](int thread) {  // the pool is as good as new
+      if (thread == 0) ++ran;
+    });
     EXPECT_EQ(ran, 1);
   }
   try {

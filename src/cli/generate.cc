@@ -177,7 +177,6 @@ int run_generate(const Arguments& arguments) {
   }
   if (!o.speculate.empty()) options.speculation = speculation(session, o);
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
-  if (session.method() && session.method()->needs_whole_prompt()) options.chunk = length;
   Trace trace;
   if (o.show_depth || o.model.json) session.feeder().record(&trace);
   Generator generator(session.feeder());

@@ -1,4 +1,5 @@
 // fathom info: what a model's files hold.
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "infer/calibrate.h"
 #include "io/file_kind.h"
 #include "io/gguf.h"
+#include "model/kv_cache.h"
 #include "model/weights.h"
 #include "quant/formats.h"
 #include "skip/adapter.h"
@@ -80,6 +82,22 @@ Json dtypes_json(const std::map<DType, TypeUse>& uses) {
   return out;
 }
 
+int64_t cache_bytes_per_token(const ModelConfig& c, DType type) {
+  return c.layers * c.kv_heads * row_bytes(type, c.head_dim) * 2;
+}
+
+// Keys and values of every layer, of one token and of a full context, in each type that the cache can have.
+Json cache_json(const ModelConfig& c) {
+  Json out;
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    if (c.head_dim % traits(type).block != 0) continue;
+    const int64_t one = cache_bytes_per_token(c, type);
+    const int64_t all = KvCache::pages_for(c.context) * KvCache::kPage * one;
+    out[name_of(type)] = {{"bytes_per_token", one}, {"bytes_full_context", all}};
+  }
+  return out;
+}
+
 Json model_json(const Model& model) {
   const ModelConfig& c = model.config;
   std::map<DType, TypeUse> uses;
@@ -107,8 +125,8 @@ Json model_json(const Model& model) {
   out["tied_output"] = c.tied;
   out["dtypes"] = dtypes_json(uses);
   out["weight_bytes"] = model.weight_bytes();
-  // Keys and values of every layer, f16.
-  out["cache_bytes_per_token"] = c.layers * c.kv_heads * row_bytes(DType::kF16, c.head_dim) * 2;
+  out["cache_bytes_per_token"] = cache_bytes_per_token(c, DType::kF16);
+  out["cache"] = cache_json(c);
   out["method"] = "dense";
   out["calibration"] = nullptr;
   ModelConfig config = c;  // every switch of the architecture
@@ -174,11 +192,17 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
   out["method_parameters"] = parameters;
   out["method_config"] = Json::parse(adapter.policy->to_json());
   out["calibration"] = Json::object();
+  out["cache_held"] = Json::object();
+  const bool all = adapter.policy->skipped_kv(false, 1) == SkippedKv::kProject;  // every row leaves an entry
   for (const Calibration& table :
        calibrations_from_json(adapter.extra.calibration, 2 * loaded.model.config.layers, printable(folder))) {
-    Json budgets = Json::array();
-    for (const CalibrationPoint& point : table.asked()) budgets.push_back(short_decimal(point.budget));
+    Json budgets = Json::array(), held = Json::array();
+    for (const CalibrationPoint& point : table.asked()) {
+      budgets.push_back(short_decimal(point.budget));
+      held.push_back(all ? Json(1.0) : std::isfinite(point.held) ? Json(short_decimal(point.held)) : Json());
+    }
     out["calibration"][table.weight_type] = budgets;
+    out["cache_held"][table.weight_type] = held;
   }
   return out;
 }
@@ -220,9 +244,16 @@ void print_plain(const Json& info) {
       text += fmt::format("{:<22} {}\n", "tokenizer " + key, shown);
     }
   }
-  if (info.contains("calibration") && info["calibration"].is_object()) {
+  if (info.contains("cache")) {
+    for (const auto& [type, bytes] : info["cache"].items())
+      text += fmt::format("{:<22} {} a token, {} for a full context\n", "cache " + type,
+                          bytes_text(bytes["bytes_per_token"].get<int64_t>()),
+                          bytes_text(bytes["bytes_full_context"].get<int64_t>()));
+  }
+  if (info.contains("cache_held")) {
     for (const auto& [type, budgets] : info["calibration"].items())
-      text += fmt::format("{:<22} {}\n", "budgets for " + printable(type), budgets.dump());
+      text += fmt::format("{:<22} {}, holding {} of a dense cache\n", "budgets for " + printable(type),
+                          budgets.dump(), info["cache_held"][type].dump());
   }
   if (info.contains("metadata")) {
     for (const auto& [key, value] : info["metadata"].items())

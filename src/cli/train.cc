@@ -184,7 +184,7 @@ int run(Args& args, const Arguments& arguments, bool tune) {
   watch_termination();
   Model model = make_model(ctx, recipe);
   const TrainingData data = open_training_data(ctx, recipe.train, model);
-  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out);
+  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume);
   if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
   log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
                        recipe.method->name(), trainer.parameters().size(), data.train->tokens(),

@@ -104,6 +104,7 @@ bool Batcher::make_place(Lane& lane) {
 }
 
 void Batcher::plan() {
+  slots_.make_ready(options_.rows);
   feeder_.begin();
   parts_.clear();
   rows_left_ = options_.rows;

@@ -35,18 +35,23 @@ class FinitePolicy final : public ForwardingPolicy {
   std::string& where_;
 };
 
+// All of it again, piece by piece: a row is made of rows before it, so the first piece that breaks tells.
 // -> "; first not finite after …", or "" when all of it is finite.
 std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int32_t> fed) {
+  constexpr size_t kRows = 128;
   Context& ctx = feeder.context();
-  const ArenaScope scope(ctx);
   std::string where;
-  const auto held = static_cast<size_t>(feeder.truncate(sequence, static_cast<int64_t>(fed.size()) - 1));
   const FinitePolicy looking(feeder.policy(), where);
   Feeder again(ctx, feeder.model(), feeder.cache(), looking, feeder.state());
-  const Tensor row = again.feed(sequence, fed.subspan(held), LogitsFor::kLast);
+  std::vector<float> logits(static_cast<size_t>(feeder.model().config.vocab));
+  feeder.truncate(sequence, 0);
+  while (!fed.empty() && where.empty()) {
+    const ArenaScope scope(ctx);
+    const size_t rows = feeder.policy().needs_whole_prompt() ? fed.size() : std::min(kRows, fed.size());
+    copy_to_host(ctx, again.feed(sequence, fed.first(rows), LogitsFor::kLast), logits);
+    fed = fed.subspan(rows);
+  }
   if (where.empty()) {
-    std::vector<float> logits(static_cast<size_t>(row.numel()));
-    copy_to_host(ctx, row, logits);
     const auto broken = [](float x) { return std::isnan(x) || x == INFINITY; };
     if (std::none_of(logits.begin(), logits.end(), broken)) return "";
     where = "the output matrix";
@@ -58,7 +63,12 @@ std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int
 
 void fail_where_it_broke(const std::string& what, Feeder& feeder, int32_t sequence,
                          std::span<const int32_t> fed) {
-  throw UserError(what + where_it_broke(feeder, sequence, fed));
+  std::string where;
+  try {
+    where = where_it_broke(feeder, sequence, fed);
+  } catch (const CacheFull&) {  // others hold what looking again would take
+  }
+  throw UserError(what + where);
 }
 
 }  // namespace fathom

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "infer/calibrate.h"
+#include "infer/every_method_test.h"
 #include "model/load.h"
-#include "skip/methods.h"
-#include "skip/tiny_model_test.h"
 
 namespace fathom {
 namespace {
@@ -15,29 +14,6 @@ struct Types {
 };
 constexpr Types kTypes[] = {
     {DType::kF32, DType::kF32}, {DType::kQ8_0, DType::kQ8_0}, {DType::kQ4_0, DType::kF16}};
-
-// Rows of whole quantised blocks.
-ModelConfig blocks_config() {
-  ModelConfig c = tiny_config();
-  c.heads = 2;
-  c.kv_heads = 1;
-  c.head_dim = 32;
-  c.ffn_width = 64;
-  c.attention_scale = 1.0f / std::sqrt(32.0f);
-  return c;
-}
-
-std::vector<std::string> every_method() {
-  std::vector<std::string> all;
-  for (const MethodEntry& method : methods()) {
-    const char* extra = method.name == "mind_skip" ? R"(, "pool": "prefix:4")" : "";
-    all.push_back(R"({"name": ")" + std::string(method.name) + "\"" + extra + "}");
-  }
-  all.emplace_back(R"({"name": "mind_skip", "level": "token", "unit": "block"})");
-  all.emplace_back(R"({"name": "calm", "confidence": "similarity"})");
-  all.emplace_back(R"({"name": "gate_skip", "copy_kv": true, "two_stage": true})");
-  return all;
-}
 
 using Budgets = std::vector<std::vector<float>>;  // thresholds of each; empty: the method's own rule
 
@@ -168,13 +144,7 @@ TEST_P(InOneBatch, BudgetsDiffer) {
   EXPECT_GE(skipped[3], skipped[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, InOneBatch, testing::ValuesIn(every_method()), [](const auto& each) {
-  std::string name = std::to_string(each.index) + "_";
-  for (const char c : each.param) {
-    if (std::isalnum(static_cast<unsigned char>(c))) name += c;
-  }
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, InOneBatch, testing::ValuesIn(every_method()), method_test_name);
 
 }  // namespace
 }  // namespace fathom

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/format.h"
 #include "model/flops.h"
@@ -16,7 +17,7 @@ using Thresholds = std::vector<float>;  // (2L)
 
 // What a run over a text gave.
 struct Outcome {
-  float beta = 1;
+  float beta = 1, held = 1;                // of the dense multiply-adds, and of the dense cache's entries
   std::vector<std::vector<float>> scores;  // (2L), of every row that was asked
 };
 
@@ -29,19 +30,21 @@ class Runner {
   Outcome run(const CalibrationText& text, const Thresholds& thresholds) const {
     Outcome out;
     out.scores.resize(thresholds.size());
-    uint64_t madds = 0, dense = 0;
-    for (const std::vector<BatchRow>& rows : text) {
-      madds += run_batch(rows, thresholds, out.scores);
-      dense += dense_work(model_.config, rows).block_madds;
-    }
-    out.beta = static_cast<float>(static_cast<double>(madds) / static_cast<double>(dense));
+    Totals totals;
+    for (const std::vector<BatchRow>& rows : text) run_batch(rows, thresholds, out.scores, totals);
+    out.beta = static_cast<float>(static_cast<double>(totals.madds) / static_cast<double>(totals.dense));
+    out.held = static_cast<float>(static_cast<double>(totals.held) / static_cast<double>(totals.dense_held));
     if (options_.on_progress) options_.on_progress(1);
     return out;
   }
 
  private:
-  uint64_t run_batch(const std::vector<BatchRow>& rows, const Thresholds& thresholds,
-                     std::vector<std::vector<float>>& scores) const {
+  struct Totals {
+    uint64_t madds = 0, dense = 0;
+    int64_t held = 0, dense_held = 0;
+  };
+  void run_batch(const std::vector<BatchRow>& rows, const Thresholds& thresholds,
+                 std::vector<std::vector<float>>& scores, Totals& totals) const {
     const ArenaScope scope(ctx_);
     const Batch batch = make_batch(ctx_, rows);
     KvCache cache = room_for(rows, batch.sequences);
@@ -52,7 +55,28 @@ class Runner {
     const Work before = ctx_.counters().total();
     forward(ctx_, model_, batch, cache, policy_, state);
     const Work work = ctx_.counters().total() - before;
-    return work.madds - work.policy_madds;
+    totals.madds += work.madds - work.policy_madds;
+    totals.dense += dense_work(model_.config, rows).block_madds;
+    for (int32_t s = 0; s < batch.sequences; ++s) cache.settle(ctx_, s, state.settle(ctx_, s, cache.rows(s)));
+    totals.held += entries_held(cache);
+    totals.dense_held += model_.config.layers * batch.rows();
+  }
+
+  // Not its pages: a long text fills them, and these sequences may be short.
+  int64_t entries_held(KvCache& cache) const {
+    std::set<int32_t> slots;  // rows that copy list one of the layer below
+    std::vector<int32_t> lengths(static_cast<size_t>(cache.sequences()));
+    for (int64_t index = 0; index < cache.layers(); ++index) {
+      const KvView& view = cache.layer(index);
+      std::vector<int32_t> entries(static_cast<size_t>(view.entries.numel()));
+      copy_to_host(ctx_, view.lengths, lengths);
+      copy_to_host(ctx_, view.entries, entries);
+      for (size_t s = 0; s < lengths.size(); ++s) {
+        const auto first = entries.begin() + static_cast<ptrdiff_t>(s) * cache.context();
+        slots.insert(first, first + lengths[s]);
+      }
+    }
+    return std::ssize(slots);
   }
 
   KvCache room_for(const std::vector<BatchRow>& rows, int64_t sequences) const {
@@ -188,6 +212,7 @@ class Search {
       if (std::abs(missed) < best_error) {
         best_error = std::abs(missed);
         best.achieved = outcome.beta;
+        best.held = outcome.held;
         best.thresholds = std::move(thresholds);
       }
       if (best_error <= options_.tolerance) break;
@@ -254,7 +279,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   table.weight_type = weight_type_name(model);
   // Not the lowest score itself: it may lie far out, where nothing follows for long.
   constexpr float kWhereScoresBegin = 0.005f;
-  table.points.push_back({open.beta, open.beta, NAN, dial.at(kWhereScoresBegin)});
+  table.points.push_back({open.beta, open.beta, NAN, dial.at(kWhereScoresBegin), open.held});
   const float least = runner.run(text, dial.at(1)).beta;
   Search search(runner, dial, text, options, open.beta, least);
   for (const float budget : budgets) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/format.h"
 #include "model/flops.h"
 #include "skip/tiny_model_test.h"
 
@@ -194,10 +195,66 @@ TEST(Calibration, SeveralBatchesCountTogether) {
   EXPECT_EQ(thresholds({rows}), thresholds({Rows(rows.begin(), rows.begin() + 120), second}));
 }
 
+// Of a dense cache's entries, those that the text really took: none for hidden rows, all where every row
+// leaves its own.
+TEST(Calibration, SaysWhatTheCacheHolds) {
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  options.k_type = options.v_type = DType::kF32;
+  const Rows rows = quiet_rows(2, 1, 384);
+  for (const char* rule : {"hide", "project", "copy"}) {
+    Routed routed(fmt::format(R"({{"name": "gate_skip", "skipped_kv": "{}"}})", rule));
+    const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options);
+    EXPECT_EQ(table.points[0].held, 1) << rule;
+    for (const CalibrationPoint& point : table.asked()) {
+      if (rule == std::string("project")) {
+        EXPECT_EQ(point.held, 1);
+        continue;
+      }
+      const ArenaScope scope(routed.ctx);
+      const Batch batch = make_batch(routed.ctx, rows);
+      const auto base = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
+      auto& state = static_cast<SkipState&>(*base);
+      for (int32_t s = 0; s < 2; ++s) state.set_thresholds(routed.ctx, s, point.thresholds);
+      Seen seen;
+      forward(routed.ctx, routed.model, batch, FreshPass{}, Watch(*routed.policy, seen), state);
+      double ran = 0;
+      for (size_t unit = 0; unit < 8; unit += 2)
+        ran += static_cast<double>(std::count(seen.kept[unit].begin(), seen.kept[unit].end(), 1)) /
+               (4 * static_cast<double>(rows.size()));
+      EXPECT_LT(ran, 0.97) << rule;
+      if (rule == std::string("hide")) {
+        EXPECT_NEAR(point.held, ran, 1e-6);
+      } else {  // layer 0 has nothing below it to copy
+        EXPECT_GE(point.held, ran);
+        EXPECT_LE(point.held, ran + 0.25 * (1 - ran) + 0.05);
+      }
+    }
+    EXPECT_TRUE(std::isnan(table.points[1].held)) << "between two that were measured";
+  }
+}
+
+// Scores are those that a cache of these types gives.
+TEST(Calibration, TheCachesTypeCounts) {
+  Routed routed(R"({"name": "gate_skip"})");
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  const auto thresholds = [&](DType k, DType v) {
+    options.k_type = k;
+    options.v_type = v;
+    return calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(4, 1)}, options)
+        .asked()[0]
+        .thresholds;
+  };
+  const std::vector<float> exact = thresholds(DType::kF32, DType::kF32);
+  EXPECT_NE(thresholds(DType::kBF16, DType::kF32), exact);
+  EXPECT_NE(thresholds(DType::kF32, DType::kBF16), exact);
+}
+
 TEST(Calibration, GoesThroughJson) {
   Calibration table;
   table.weight_type = "q4_1";
-  table.points = {{0.9f, NAN, NAN, {0.25f, -INFINITY}}, {0.8f, 0.79f, 0.81f, {0.5f, 0.1f}}};
+  table.points = {{0.9f, NAN, NAN, {0.25f, -INFINITY}}, {0.8f, 0.79f, 0.81f, {0.5f, 0.1f}, 0.6f}};
   const std::vector<Calibration> back = calibrations_from_json(calibrations_to_json({&table, 1}), 2, "table");
   ASSERT_EQ(back.size(), 1u);
   EXPECT_EQ(back[0].weight_type, "q4_1");
@@ -205,6 +262,8 @@ TEST(Calibration, GoesThroughJson) {
   EXPECT_EQ(back[0].points[0].thresholds, table.points[0].thresholds);
   EXPECT_EQ(back[0].points[1].achieved, 0.79f);
   EXPECT_EQ(back[0].points[1].checked, 0.81f);
+  EXPECT_EQ(back[0].points[1].held, 0.6f);
+  EXPECT_TRUE(std::isnan(back[0].points[0].held));
   EXPECT_TRUE(std::isnan(back[0].points[0].checked));
   EXPECT_TRUE(std::isnan(back[0].points[0].achieved));
   EXPECT_FLOAT_EQ(back[0].thresholds(0.85f)[0], 0.375f);
@@ -228,6 +287,7 @@ TEST(Calibration, HostileTablesAreRefused) {
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "checked": "x", "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "thresholds": [1, 1e300]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "thresholds": [1, NaN]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "held": 1.5, "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": -0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
   EXPECT_TRUE(calibrations_from_json("{}", 2, "table").empty());
 }

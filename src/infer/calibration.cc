@@ -24,6 +24,9 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
   point.budget = number(json, "budget", where);
   point.achieved = json.contains("achieved") ? number(json, "achieved", where) : NAN;
   if (json.contains("checked")) point.checked = number(json, "checked", where);
+  if (json.contains("held")) point.held = number(json, "held", where);
+  if (point.held < 0 || point.held > 1)
+    fail("{}: 'held' must be a share from 0 to 1, got {:g}", where, point.held);
   if (!(point.budget > 0 && point.budget <= 1))
     fail("{}: a calibrated budget must be above 0 and at most 1, got {:g}", where, point.budget);
   const Json thresholds = json.value("thresholds", Json());
@@ -105,6 +108,7 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       Json one{{"budget", point.budget}};
       if (std::isfinite(point.achieved)) one["achieved"] = point.achieved;
       if (std::isfinite(point.checked)) one["checked"] = point.checked;
+      if (std::isfinite(point.held)) one["held"] = point.held;
       one["thresholds"] = thresholds;
       points.push_back(one);
     }

@@ -25,7 +25,9 @@ struct Heard {
 inline Heard hear(Answer& answer) {
   Heard heard;
   while (true) {
-    if (!answer.ready_within(std::chrono::seconds(30))) {
+    int waits = 0;  // of a second each: a process that was stopped meanwhile has waited once
+    while (waits < 60 && !answer.ready_within(std::chrono::seconds(1))) ++waits;
+    if (waits == 60) {
       ADD_FAILURE() << "nothing more comes, and no end";
       return heard;
     }
@@ -96,7 +98,13 @@ struct EngineRig {
   explicit EngineRig(const std::string& json = R"({"name": "dense"})", int64_t sequences = 8)
       : EngineRig(json, cache_of(sequences)) {}
   EngineRig(const std::string& json, const KvCacheOptions& cache, const ModelConfig& config = tiny_config())
-      : rig(json, config), many(rig, cache), alone(rig, cache_of(1, cache.context)) {
+      : rig(json, config), many(rig, cache), alone(rig, one_of(cache)) {
+    calibrate();
+  }
+
+  // Anew, after the weights have changed.
+  void calibrate() {
+    table.points.clear();
     for (const float budget : {1.0f, 0.8f, 0.6f, 0.4f}) {
       rig.calibrate(budget);
       if (budget == 1) rig.thresholds.assign(rig.thresholds.size(), -INFINITY);
@@ -143,6 +151,12 @@ struct EngineRig {
   }
 
  private:
+  // As large and of the same types, for one sequence and without bounds.
+  static KvCacheOptions one_of(KvCacheOptions cache) {
+    cache.sequences = 1;
+    cache.pages = 0;
+    return cache;
+  }
   void set_budget(const Request& request) {
     alone.state.clear_thresholds(rig.ctx, 0);
     if (request.budget) alone.state.set_thresholds(rig.ctx, 0, table.thresholds(*request.budget));

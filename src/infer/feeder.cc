@@ -103,10 +103,8 @@ Tensor Feeder::run() {
   Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, TracingPolicy(policy_, *recorded_), state_)
                          : forward(ctx_, model_, batch, cache_, policy_, state_);
   work_ = work_ + (ctx_.counters().total() - before);
-  if (ctx_.device() == Device::kCpu) {
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      if (i == 0 || rows_[i].sequence != rows_[i - 1].sequence) settle(rows_[i].sequence);
-    }
+  for (size_t i = 0; settles_ && i < rows_.size(); ++i) {
+    if (i == 0 || rows_[i].sequence != rows_[i - 1].sequence) settle(rows_[i].sequence);
   }
   return out;
 }

@@ -37,7 +37,12 @@ struct Feed {
 class Feeder {
  public:
   Feeder(Context& ctx, const Model& model, KvCache& cache, const SkipPolicy& policy, PolicyState& state)
-      : ctx_(ctx), model_(model), cache_(cache), policy_(policy), state_(state) {}
+      : ctx_(ctx),
+        model_(model),
+        cache_(cache),
+        policy_(policy),
+        state_(state),
+        settles_(ctx.device() == Device::kCpu) {}
 
   // A pass over the next tokens of several sequences, each added once: begin(), add() for each, run(). -> f32
   // (rows that want logits, vocab) in the order added, undefined when none does; in the arena of the caller's
@@ -66,9 +71,10 @@ class Feeder {
   // it holds: a policy that cannot share so many leaves it empty (0).
   int64_t fork(int32_t from, int32_t to, int64_t position);
 
-  // Gives back the pages of entries that skipped rows did not leave. Every pass does it on the CPU; on CUDA
-  // it waits for the device, so it is for the caller to ask.
+  // Gives back the pages of entries that skipped rows did not leave. Every pass ends with it on the CPU; on
+  // CUDA it waits for the device, so it is for the caller to ask.
   void settle(int32_t sequence);
+  void settle_every_pass(bool on) { settles_ = on; }
 
   // Every pass from here on also writes its rows there; null: none does, and nothing is paid.
   void record(Trace* trace) { recorded_ = trace; }
@@ -92,6 +98,7 @@ class Feeder {
   KvCache& cache_;
   const SkipPolicy& policy_;
   PolicyState& state_;
+  bool settles_;                // after every pass
   std::vector<BatchRow> rows_;  // of the pass being made
   int64_t counted_rows_ = 0;    // of them, those that are not tentative
   bool counted_logits_ = false;

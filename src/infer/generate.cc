@@ -89,9 +89,12 @@ Tensor Generator::feed(std::span<const int32_t> tokens, LogitsFor logits) {
 // false: cancelled on the way.
 bool Generator::feed_prompt(std::span<const int32_t> tokens, const GenerateOptions& options,
                             std::vector<float>& logits) {
+  const size_t most = feeder_.policy().needs_whole_prompt()
+                          ? tokens.size()
+                          : static_cast<size_t>(std::max<int64_t>(1, options.chunk));
   while (!tokens.empty()) {
     if (cancelled(options)) return false;
-    const size_t count = std::min(tokens.size(), static_cast<size_t>(std::max<int64_t>(1, options.chunk)));
+    const size_t count = std::min(tokens.size(), most);
     const bool last = count == tokens.size();
     const ArenaScope scope(feeder_.context());
     const Tensor row = feed(tokens.first(count), last ? LogitsFor::kLast : LogitsFor::kNone);

@@ -20,7 +20,7 @@ struct TextPiece {
 
 struct GenerateOptions : AnswerOptions {
   bool context_shift = false;  // when the context is full: forget the older half and go on
-  int64_t chunk = 512;         // rows of a prefill pass
+  int64_t chunk = 512;         // rows of a prefill pass; a policy that must see the prompt whole does
   std::optional<Speculation> speculation = std::nullopt;  // needs a feeder with a SpeculativePolicy
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const TextPiece&)> on_text = nullptr;

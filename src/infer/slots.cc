@@ -30,7 +30,7 @@ bool Slots::place(Lane& lane, int64_t pass) {
   const auto runs = [](const Slot& slot) { return slot.lane != nullptr; };
   const bool alone = std::none_of(slots_.begin(), slots_.end(), runs);
   while (!has_room(lane, prefix.tokens)) {
-    if (forget_oldest(prefix.slot)) continue;
+    if (settle() || forget_oldest(prefix.slot)) continue;
     if (!alone) return false;
     break;  // there is nobody to wait for: it goes on as far as the pool does
   }
@@ -90,9 +90,29 @@ int64_t Slots::pages_to_come(int64_t tokens, int64_t held) const {
   return feeder_.model().config.layers * (KvCache::pages_for(tokens + 1) - held / KvCache::kPage);
 }
 
-bool Slots::has_room(const Lane& lane, int64_t held) const {
+int64_t Slots::free_pages() const {
   const KvCache& cache = feeder_.cache();
-  int64_t free = cache.pages() - cache.bytes_held() / (KvCache::kPage * cache.bytes_per_entry());
+  return cache.pages() - cache.bytes_held() / (KvCache::kPage * cache.bytes_per_entry());
+}
+
+// -> whether pages came back.
+bool Slots::settle() {
+  const int64_t before = free_pages();
+  for (size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].lane) feeder_.settle(static_cast<int32_t>(slot));
+  }
+  return free_pages() > before;
+}
+
+// In each layer and for each sequence at most: the pages that its rows fill, one that they begin, one copied.
+void Slots::make_ready(int64_t rows) {
+  const auto sequences = static_cast<int64_t>(slots_.size());
+  const int64_t most = feeder_.model().config.layers * (rows / KvCache::kPage + 2 * sequences);
+  if (free_pages() < most) settle();
+}
+
+bool Slots::has_room(const Lane& lane, int64_t held) const {
+  int64_t free = free_pages();
   for (const Slot& slot : slots_) {
     if (slot.lane && slot.lane->unfed() > 1)
       free -= pages_to_come(static_cast<int64_t>(slot.lane->tokens().size()), slot.lane->fed);
@@ -107,6 +127,7 @@ void Slots::leave(Lane& lane, bool finished, int64_t pass) {
     if (feeder_.cache().rows(lane.slot) > lane.fed) lane.fed = feeder_.truncate(lane.slot, lane.fed);
     const std::span<const int32_t> tokens = tokens_in(at);
     at.kept.assign(tokens.begin(), tokens.end());
+    feeder_.settle(lane.slot);
   }
   at.lane = nullptr;
   at.used = pass;

@@ -28,6 +28,9 @@ class Slots {
   void leave(Lane& lane, bool finished, int64_t pass);
 
   bool fits(const Lane& lane, int64_t rows) const { return feeder_.cache().fits(lane.slot, rows); }
+  // Before any of a pass's `rows` are reserved: where they might not fit, what skipped rows did not use is
+  // given back. (On the CPU every pass has done so.)
+  void make_ready(int64_t rows);
   // Gives up the kept sequence that was not used for longest. false: there is none.
   bool forget_oldest(int32_t but = -1);
 
@@ -46,6 +49,8 @@ class Slots {
   std::span<const int32_t> tokens_in(const Slot& slot) const;
   Prefix longest_prefix(const Lane& lane) const;
   int32_t find_free() const;
+  int64_t free_pages() const;
+  bool settle();
   void set_budget(const Lane& lane);
   int64_t pages_to_come(int64_t tokens, int64_t held) const;
   bool has_room(const Lane& lane, int64_t held) const;

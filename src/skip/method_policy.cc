@@ -163,9 +163,9 @@ std::vector<float*> MethodPolicy::controllers() {
   return all;
 }
 
-void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches) {
-  const PrepareInput input{model, batches, skipped_kv(false, 1), options_.init == StartRule::kHarmOrder,
-                           options_.protect};
+void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start) {
+  const PrepareInput input{model, batches, skipped_kv(false, 1),
+                           start && options_.init == StartRule::kHarmOrder, options_.protect};
   for (const Part& each : parts_) each.method->prepare(ctx, input);
 }
 

@@ -67,12 +67,14 @@ class MethodPolicy final : public SkipPolicy {
   std::vector<MethodParameter> describe(const ModelConfig& config) const;  // the list alone: nothing is made
   void initialise(const ModelConfig& config, uint64_t seed);
   std::vector<float*> controllers();
-  void prepare(Context& ctx, const Model& model, std::span<const Batch> batches);
+  // Measures what it needs to begin. start false: not what its tensors and controllers begin with.
+  void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true);
   float share_at(int64_t step, int64_t steps, uint64_t seed) const;
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
   bool opens_fully() const { return decide_->opens_fully(); }  // as Method::opens_fully
+  SkippedKv skipped_kv(bool training, int64_t layer) const;
 
   // Task's loss (ce, distill, or the method's own) plus the method's penalty. -> f32 (1)
   Tensor loss(Context& ctx, const LossInput& input) const;
@@ -100,7 +102,6 @@ class MethodPolicy final : public SkipPolicy {
   Method& part(const std::string& wanted) const;
   bool may_skip(const UnitInput& input, Units units) const;
   RowSet choose(UnitCall& call, const Decision& decision) const;
-  SkippedKv skipped_kv(bool training, int64_t layer) const;
 
   std::string name_;
   SkipOptions options_;

@@ -66,7 +66,7 @@ struct Trainer::PartFigures {
 };
 
 Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-                 std::string dir)
+                 std::string dir, bool resumes)
     : ctx_(ctx),
       recipe_(recipe),
       model_(model),
@@ -79,7 +79,7 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
   method.check(model.config);
   method_parameters_ = method.parameters(model.config);
   method.initialise(model.config, recipe.train.seed);
-  prepare();
+  prepare(!resumes || !newest_checkpoint(dir_));
   if (method.options().objective == Objective::kDistill) teacher_ = model;
   std::vector<ParameterSpec> specs;
   if (!method.options().frozen_backbone) specs = model_parameters(model);
@@ -90,11 +90,12 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
 }
 
 // Methods that measure the model before they start (harm order, similarities) see the first samples.
-void Trainer::prepare() {
+// start: tensors and controllers are to get their first values.
+void Trainer::prepare(bool start) {
   const ArenaScope scope(ctx_);
   const TrainBatch sample = train_.batch(0, std::min(kPrepareSamples, train_.samples()), 0);
   const Batch batch = make_batch(ctx_, rows_of(sample));
-  recipe_.method->prepare(ctx_, model_, std::span(&batch, 1));
+  recipe_.method->prepare(ctx_, model_, std::span(&batch, 1), start);
 }
 
 // What is fitted when everything else has learned: the scalar heads of two-stage gates.

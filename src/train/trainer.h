@@ -34,8 +34,9 @@ struct StepResult {
 class Trainer {
  public:
   // The model and the method's tensors become the run's: training moves them. They and the data outlive it.
+  // resumes: resume() comes next, so what a checkpoint holds is not measured first.
   Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-          std::string dir);
+          std::string dir, bool resumes = false);
 
   // Goes on from the newest whole checkpoint of the folder; false: there is none. Another recipe is refused
   // with the keys that differ.
@@ -61,7 +62,7 @@ class Trainer {
   };
   struct PartFigures;
 
-  void prepare();
+  void prepare(bool start);
   void fit_heads();
   std::vector<std::span<float>> method_gradients();
   void run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce, PartFigures& figures);

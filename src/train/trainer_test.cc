@@ -33,7 +33,7 @@ class Trainers : public testing::Test {
     TrainingData data;
     std::unique_ptr<Trainer> trainer;
 
-    Run(const std::string& json, const std::string& dir, int threads = 2)
+    Run(const std::string& json, const std::string& dir, int threads = 2, bool resumes = false)
         : ctx({.threads = threads}), recipe(Recipe::parse(json, "recipe")) {
       recipe.check();
       const std::string tokenizer = std::string(FATHOM_TEST_DATA) + "/tokenizers/gpt2_style.gguf";
@@ -43,7 +43,8 @@ class Trainers : public testing::Test {
       model.tokenizer = loaded;
       model.tokenizer_path = tokenizer;
       data = open_training_data(ctx, recipe.train, model);
-      trainer = std::make_unique<Trainer>(ctx, recipe, model, *data.train, data.validation.get(), dir);
+      trainer =
+          std::make_unique<Trainer>(ctx, recipe, model, *data.train, data.validation.get(), dir, resumes);
     }
     TrainResult run() { return trainer->run(never_); }
 
@@ -130,6 +131,28 @@ TEST_F(Trainers, ResumeIsExact) {
     const std::string log = file_text(part + "/log.jsonl");
     EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 20);
   }
+}
+
+// What a checkpoint holds is not measured again: routers that began in the harm order, and their prices.
+TEST_F(Trainers, ResumingMeasuresNothing) {
+  const std::string dir = folder_.at("run"),
+                    json = recipe(R"("method": {"name": "priced", "init": "harm_order"}, "steps": 5)");
+  Run whole(json, folder_.at("whole"), 2, true);  // there is nothing to resume: it is measured
+  EXPECT_GT(whole.ctx.counters().total().madds, 0u);
+  {
+    Run first(json, dir);
+    first.recipe.train.steps = 3;
+    first.run();
+  }
+  Run second(json, dir, 2, true);
+  EXPECT_EQ(second.ctx.counters().total().madds, 0u);
+  ASSERT_TRUE(second.trainer->resume());
+  second.run();
+  whole.run();
+  EXPECT_EQ(tensors_of(dir + "/step-5"), tensors_of(folder_.at("whole") + "/step-5"));
+  EXPECT_EQ(tensors_of(dir + "/step-5/skip"), tensors_of(folder_.at("whole") + "/step-5/skip"));
+  EXPECT_EQ(file_text(dir + "/step-5/skip/adapter_config.json"),
+            file_text(folder_.at("whole") + "/step-5/skip/adapter_config.json"));
 }
 
 TEST_F(Trainers, AccumulationIsOneLargeBatch) {

@@ -6,12 +6,15 @@
 #include <new>
 
 namespace {
-std::atomic<std::size_t> count{0};
+std::atomic<std::size_t> count{0}, freed{0};
 }  // namespace
 
 namespace fathom {
 std::size_t heap_allocations() {
   return count;
+}
+std::size_t heap_blocks() {
+  return count - freed;
 }
 }  // namespace fathom
 
@@ -27,12 +30,13 @@ void* operator new(std::size_t size) {
   throw std::bad_alloc();
 }
 void operator delete(void* memory) noexcept {
+  if (memory) ++freed;
   std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  operator delete(memory);
 }
 void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
+  operator delete(memory);
 }
 #endif

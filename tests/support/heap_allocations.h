@@ -8,4 +8,7 @@ namespace fathom {
 // allocates nothing.
 std::size_t heap_allocations();
 
+// Those that were not given back yet: for the tests that nothing is left behind.
+std::size_t heap_blocks();
+
 }  // namespace fathom
