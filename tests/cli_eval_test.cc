@@ -182,7 +182,7 @@ TEST(CliEval, RefusesInOneLine) {
   refused({}, 2, "--tasks is missing");
   refused({"--tasks", "arc_challenge"}, 2, "--data-dir");
   refused({"--tasks", "helaswag", "--data-dir", "."}, 2, "did you mean 'hellaswag'?");
-  refused({"--tasks", good + ",,"}, 2, "with commas between them");
+  refused({"--tasks", good + ",,"}, 2, "with commas between");
   refused({"--tasks", good + "," + good}, 2, "twice");
   refused({"--tasks", good, "--limit", "-1"}, 2, "--limit");
   refused({"--tasks", good, "--shots", "9"}, 1, "9 examples were asked for, there are 2");

@@ -38,6 +38,10 @@ void Progress::add(int64_t done) {
   draw();
 }
 
+void Progress::leave_out(int64_t count) {
+  total_ = std::max<int64_t>(1, total_ - count);
+}
+
 void Progress::draw() const {
   static constexpr int kWidth = 24;
   const double share = std::min(1.0, static_cast<double>(done_) / static_cast<double>(total_));

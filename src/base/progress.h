@@ -14,7 +14,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void add(int64_t done);  // draws at most ten times a second
+  void add(int64_t done);         // draws at most ten times a second
+  void leave_out(int64_t count);  // so many fewer are to be done
+  bool shown() const { return shown_; }
 
  private:
   void draw() const;

@@ -179,4 +179,18 @@ double parse_number(const std::string& name, const std::string& text) {
   return value;
 }
 
+std::vector<std::string> split_list(const std::string& name, const std::string& text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    if (parts.back().empty())
+      usage(fmt::format("{} must be a list with commas between its parts, got '{}'", name, printable(text)));
+    if (std::count(parts.begin(), parts.end(), parts.back()) > 1)
+      usage(fmt::format("{} names {} twice", name, printable(parts.back())));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 }  // namespace fathom

@@ -47,5 +47,7 @@ class Args {
 // A whole number in [least, most]; `name` starts the message of the UsageError.
 int64_t parse_integer(const std::string& name, const std::string& text, int64_t least, int64_t most);
 double parse_number(const std::string& name, const std::string& text);
+// "a,b": what stands between the commas. A piece that is empty, or there twice, is a UsageError.
+std::vector<std::string> split_list(const std::string& name, const std::string& text);
 
 }  // namespace fathom

@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
-#include "base/log.h"
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/tasks.h"
 #include "cli/verbs.h"
 #include "eval/evaluate.h"
 #include "io/atomic_file.h"
@@ -18,54 +18,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostSequences = 32;
-constexpr int64_t kCacheBytes = int64_t{1} << 30;
-
 struct Options {
   ModelOptions model;
-  std::string tasks, samples;
-  TaskOptions task;
+  TaskChoice tasks;
+  std::string samples;
 };
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, end - begin));
-    if (names.back().empty())
-      throw UsageError(
-          fmt::format("--tasks must be names with commas between them, got '{}'", printable(text)));
-    if (std::count(names.begin(), names.end(), names.back()) > 1)
-      throw UsageError(fmt::format("--tasks names {} twice", printable(names.back())));
-    begin = end + 1;
-  }
-  return names;
-}
-
 bool parse(Args& args, Options& o, const Arguments& arguments) {
-  args.text("--tasks", o.tasks, "T,T,…",
-            "Benchmarks by name (see docs/evaluation.md), or .jsonl and .txt files");
-  args.text("--data-dir", o.task.data_dir, "DIR", "Folder that holds NAME/SPLIT.jsonl of each named task");
-  args.integer("--limit", o.task.limit, "Items of each task at most (0: all)", 0, INT32_MAX);
-  args.integer("--shots", o.task.shots, "Few-shot examples before each item (-1: as the task has it)", -1,
-               1000);
+  add_task_options(args, o.tasks);
   args.text("--samples", o.samples, "FILE", "Write each item's scores and answers as JSONL");
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
   check_model_options(args, o.model);
-  if (o.tasks.empty()) throw UsageError("eval: --tasks is missing");
+  check_task_options("eval", o.tasks);
   return true;
-}
-
-// As many sequences as there are items for, and as a cache of moderate size holds: each takes the longest
-// one's room.
-int64_t sequences_for(const Session& session, int64_t items, int64_t longest) {
-  const ModelConfig& config = session.model().config;
-  const KvCacheOptions& cache = session.cache_options();
-  const int64_t entry =
-      config.kv_heads * (row_bytes(cache.k_type, config.head_dim) + row_bytes(cache.v_type, config.head_dim));
-  return std::clamp<int64_t>(kCacheBytes / std::max<int64_t>(1, entry * config.layers * longest), 1,
-                             std::min(items, kMostSequences));
 }
 
 Json number(double value) {
@@ -142,28 +108,6 @@ std::string row_of(const Task& task, const std::vector<Metric>& metrics) {
   return out;
 }
 
-// Every task's tokens, before any of them runs: the cache is made for the longest.
-struct Encoded {
-  std::vector<EncodedTask> tasks;
-  int64_t longest = 1, most_items = 1, cut = 0;
-};
-
-Encoded encode_all(const Session& session, const std::vector<Task>& tasks) {
-  const RequestEncoder encoder(session.tokenizer(), session.context());
-  Encoded all;
-  for (const Task& task : tasks) {
-    const EncodedTask& one = all.tasks.emplace_back(encode_task(task, encoder));
-    all.longest = std::max(all.longest, one.longest);
-    all.most_items = std::max(all.most_items, static_cast<int64_t>(task.items.size()));
-    all.cut += one.cut;
-    if (one.cut > 0)
-      log_warn(
-          fmt::format("{}: {} of {} items are longer than the context of {} tokens and were cut on the left",
-                      printable(task.spec.name), one.cut, task.items.size(), session.context()));
-  }
-  return all;
-}
-
 struct Report {
   Json tasks = Json::object();
   std::string table =
@@ -215,14 +159,14 @@ int run_eval(const Arguments& arguments) {
             "  fathom eval -m builtin --tasks my_questions.jsonl --json");
   Options o;
   if (!parse(args, o, arguments)) return 0;
-  std::vector<Task> tasks;
-  for (const std::string& name : split_names(o.tasks)) tasks.push_back(load_task(name, o.task));
+  const std::vector<Task> tasks = load_tasks(o.tasks);
   std::unique_ptr<AtomicFile> samples;
   if (!o.samples.empty()) samples = std::make_unique<AtomicFile>(o.samples);
 
   Session session(o.model);
-  const Encoded encoded = encode_all(session, tasks);
-  session.make_cache(encoded.longest, sequences_for(session, encoded.most_items, encoded.longest));
+  const EncodedTasks encoded = encode_tasks(session.tokenizer(), session.context(), tasks);
+  session.make_cache(encoded.longest, sequences_for(session.model().config, session.cache_options(),
+                                                    encoded.most_items, encoded.longest));
   Report report;
   for (size_t t = 0; t < tasks.size(); ++t) {
     if (!run_task(session, tasks[t], encoded.tasks[t], report)) return kInterruptedExit;

@@ -60,6 +60,19 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
   args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
   if (!runs) return;
+  add_run_options(args, o);
+  args.flag("--context-shift", o.context_shift, "When the context is full, forget the older half and go on");
+  args.group("How much of the model runs");
+  args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: nothing is skipped");
+  args.number("--saved", o.saved, "The same the other way round: 1 - budget");
+  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
+  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
+  args.choice("--execution", o.execution, {"physical", "masked"},
+              "masked: compute everything and mask, the slow oracle");
+  args.choice("--decide", o.decide, {"batch_quantile"}, "A paper's own rule, for reproduction");
+}
+
+void add_run_options(Args& args, ModelOptions& o) {
   args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
                kMostThreads);
   args.choice("--device", o.device, {"cpu", "cuda"}, "Where it runs");
@@ -70,15 +83,6 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.text("--cache-type-k", o.key_type, "TYPE",
             "-ctk: type of the cached keys: f32, f16, bf16, q8_0 (default: f16; f32 with --dtype f32)");
   args.text("--cache-type-v", o.value_type, "TYPE", "-ctv: type of the cached values");
-  args.flag("--context-shift", o.context_shift, "When the context is full, forget the older half and go on");
-  args.group("How much of the model runs");
-  args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: nothing is skipped");
-  args.number("--saved", o.saved, "The same the other way round: 1 - budget");
-  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
-  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
-  args.choice("--execution", o.execution, {"physical", "masked"},
-              "masked: compute everything and mask, the slow oracle");
-  args.choice("--decide", o.decide, {"batch_quantile"}, "A paper's own rule, for reproduction");
 }
 
 void check_model_options(const Args& args, ModelOptions& o) {

@@ -22,6 +22,7 @@ struct ModelOptions {
 
 // -m and what goes with a model's files; with what a run of the model needs when `runs`.
 void add_model_options(Args& args, ModelOptions& options, bool runs);
+void add_run_options(Args& args, ModelOptions& options);  // of them, where and in what types it runs
 
 // After parsing: -m is there, and the values make sense together (UsageError); sets has_budget.
 void check_model_options(const Args& args, ModelOptions& options);

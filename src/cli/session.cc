@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -11,7 +10,6 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "cli/model_path.h"
-#include "infer/calibrate.h"
 
 namespace fathom {
 namespace {
@@ -87,40 +85,14 @@ void Session::load_method(const ModelOptions& options) {
   adapter_ = load_adapter(ctx(), folder, model(), force);
   folder_ = folder;
   own_ = own;
-  if (has_budget) thresholds_ = thresholds_at(budget);
+  if (has_budget) thresholds_ = tables().thresholds(budget);
   masked_ = options.execution == "masked";
   batch_quantile_ = !options.decide.empty();
 }
 
-// The adapter's.
-const std::vector<Calibration>& Session::tables() {
-  if (!tables_)
-    tables_ =
-        calibrations_from_json(adapter_.extra.calibration, 2 * model().config.layers, printable(folder_));
+const BudgetTables& Session::tables() {
+  if (!tables_) tables_.emplace(model(), adapter_, folder_, own_);
   return *tables_;
-}
-
-// The table of the model's weight type or, with a warning, of another. `budget`: that it is wanted for.
-const Calibration& Session::calibration_for(double budget) {
-  const std::string type = weight_type_name(model());
-  if (tables().empty()) {
-    const std::string beside = own_ ? "" : fmt::format(" --adapter {}", printable(folder_));
-    fail("{}: a budget of {:g} needs a calibration table: make one with fathom calibrate -m {}{} --data FILE",
-         printable(folder_), budget, printable(model().path), beside);
-  }
-  for (const Calibration& table : tables()) {
-    if (table.weight_type == type) return table;
-  }
-  log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
-                       printable(folder_), printable(tables().front().weight_type), type));
-  return tables().front();
-}
-
-std::vector<float> Session::thresholds_at(double budget) {
-  tables();  // a broken one is not passed over, even where it is not needed
-  if (budget == 1 && adapter_.policy->opens_fully())
-    return std::vector<float>(static_cast<size_t>(2 * model().config.layers), -INFINITY);
-  return calibration_for(budget).thresholds(static_cast<float>(budget));
 }
 
 Speculation Session::use_drafts(DraftOptions options) {
@@ -139,7 +111,7 @@ Speculation Session::use_drafts(DraftOptions options) {
     if (options.budget >= budget_)
       throw UsageError(
           fmt::format("--draft-budget must be below the budget of {:g}, got {:g}", budget_, options.budget));
-    source.calibration = &calibration_for(options.budget);
+    source.calibration = &tables().for_budget(options.budget);
   }
   std::vector<int32_t> order;
   if (*options.kind == DraftKind::kHarmOrder) order = measure_harm_order(ctx(), model());

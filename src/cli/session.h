@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/budget_tables.h"
 #include "cli/options.h"
 #include "infer/draft.h"
 #include "infer/feeder.h"
@@ -41,13 +42,13 @@ class Session {
   Feeder& feeder() { return *feeder_; }
   const KvCacheOptions& cache_options() const { return cache_options_; }
   const MethodPolicy* method() const { return adapter_.policy.get(); }  // null: a dense model
+  const Adapter& adapter() const { return adapter_; }
+  const std::string& adapter_folder() const { return folder_; }
   const std::vector<float>& thresholds() const { return thresholds_; }  // (2L) of the budget; empty: none
 
  private:
   void load_method(const ModelOptions& options);
-  const std::vector<Calibration>& tables();
-  const Calibration& calibration_for(double budget);
-  std::vector<float> thresholds_at(double budget);
+  const BudgetTables& tables();
   const SkipPolicy& verifier() const { return method() ? static_cast<const SkipPolicy&>(*method()) : dense_; }
 
   LoadedModel loaded_;
@@ -55,9 +56,9 @@ class Session {
   KvCacheOptions cache_options_;
   DensePolicy dense_;
   Adapter adapter_;
-  std::string folder_;                              // of the adapter
-  bool own_ = false;                                // it is the model's
-  std::optional<std::vector<Calibration>> tables_;  // of the adapter, once somebody asked
+  std::string folder_;                  // of the adapter
+  bool own_ = false;                    // it is the model's
+  std::optional<BudgetTables> tables_;  // of the adapter, once somebody asked
   double budget_ = 1;
   std::unique_ptr<SpeculativePolicy> speculative_;
   bool masked_ = false, batch_quantile_ = false;

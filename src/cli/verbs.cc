@@ -16,6 +16,7 @@ std::span<const Verb> verbs() {
       {"tune", "train a method's routers or gates on a pretrained model", run_tune},
       {"calibrate", "find a method's thresholds for a grid of budgets", run_calibrate},
       {"eval", "benchmark scores by lm-evaluation-harness's rules", run_eval},
+      {"sweep", "quality against savings: methods, budgets and tasks side by side", run_sweep},
       {"inspect", "why a text's tokens ran what they ran, as pictures", run_inspect},
   };
   return kVerbs;

@@ -22,6 +22,7 @@ int run_train(const Arguments& arguments);
 int run_tune(const Arguments& arguments);
 int run_calibrate(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
+int run_sweep(const Arguments& arguments);
 int run_inspect(const Arguments& arguments);
 
 struct Verb {

@@ -148,6 +148,15 @@ EncodedTask encode_task(const Task& task, const RequestEncoder& encoder) {
   return encoded;
 }
 
+int64_t sequences_for(const ModelConfig& config, const KvCacheOptions& cache, int64_t items,
+                      int64_t longest) {
+  constexpr int64_t kMostSequences = 32, kCacheBytes = int64_t{1} << 30;
+  const int64_t entry =
+      config.kv_heads * (row_bytes(cache.k_type, config.head_dim) + row_bytes(cache.v_type, config.head_dim));
+  return std::clamp<int64_t>(kCacheBytes / std::max<int64_t>(1, entry * config.layers * longest), 1,
+                             std::min(items, kMostSequences));
+}
+
 std::vector<Metric> metrics_of(const Task& task, const EncodedTask& encoded,
                                const std::vector<ItemResult>& results, std::span<const size_t> items) {
   switch (task.spec.kind) {

@@ -19,6 +19,10 @@ struct EncodedTask {
 // What does not fit is a UserError that names task and item.
 EncodedTask encode_task(const Task& task, const RequestEncoder& encoder);
 
+// As many sequences as there are items for, and as a cache of moderate size holds: each takes the longest
+// one's room.
+int64_t sequences_for(const ModelConfig& config, const KvCacheOptions& cache, int64_t items, int64_t longest);
+
 struct ItemResult {
   std::vector<TextScore> scores;              // of each option, or of each window
   int64_t predicted = 0, predicted_norm = 0;  // kChoice

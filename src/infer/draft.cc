@@ -20,7 +20,6 @@ constexpr const char* kText =
     "for the wind.\" Water boils at a lower temperature on a mountain, because the air presses on it less. "
     "To "
     "add two fractions, first bring them to the same denominator.";
-constexpr int64_t kRows = 96;
 
 // Of a plain pass, what no draft leaves out: norms, decisions, the choice of a token, the threads' meetings.
 // (Fitted to a few runs on SmolLM2: with half of the blocks about 0.66 of a plain pass, by bytes 0.61.)
@@ -50,24 +49,25 @@ DraftRule exit_draft(const ModelConfig& config, double budget) {
   return rule;
 }
 
-std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model) {
-  if (!model.tokenizer) fail("a draft by the harm order needs the model's tokenizer, to measure it on text");
-  std::vector<int32_t> ids = model.tokenizer->encode(kText);
-  ids.resize(std::min<size_t>(ids.size(), static_cast<size_t>(std::min(kRows, model.config.context))));
-  std::vector<BatchRow> rows;
-  for (const int32_t id : ids) rows.push_back({id, static_cast<int32_t>(rows.size()), 0, true});
+std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model, std::string_view text,
+                                        int64_t rows) {
+  if (!model.tokenizer) fail("the harm order needs the model's tokenizer, to be measured on text");
+  std::vector<int32_t> ids = model.tokenizer->encode(text.empty() ? kText : text);
+  ids.resize(std::min<size_t>(ids.size(), static_cast<size_t>(std::min(rows, model.config.context))));
+  std::vector<BatchRow> batch;
+  for (const int32_t id : ids) batch.push_back({id, static_cast<int32_t>(batch.size()), 0, true});
   const ArenaScope scope(ctx);
-  const std::vector<Batch> batches{make_batch(ctx, rows)};
+  const std::vector<Batch> batches{make_batch(ctx, batch)};
   const std::vector<int32_t> protect;
   const PrepareInput input{model, batches, SkippedKv::kHide, true, protect};
-  const std::vector<int64_t> harmless_first = harm_order(ctx, input, kRows);
+  const std::vector<int64_t> harmless_first = harm_order(ctx, input, rows);
   return {harmless_first.begin(), harmless_first.end()};
 }
 
 DraftRule harm_order_draft(const ModelConfig& config, std::span<const int32_t> order, double budget) {
   DraftRule rule;
   rule.dropped.assign(static_cast<size_t>(2 * config.layers), 0);
-  const size_t gone = units_beyond(config, order, budget, SkippedKv::kHide, kRows);
+  const size_t gone = units_beyond(config, order, budget, SkippedKv::kHide, kHarmRows);
   for (const int32_t unit : order.first(gone)) rule.dropped[static_cast<size_t>(unit)] = 1;
   return rule;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "infer/calibrate.h"
 #include "infer/draft_length.h"
@@ -44,9 +45,12 @@ Speculation make_speculation(const Model& model, const DraftSource& source, cons
 // The last blocks do not run: as many as leave `budget` of all, at least one.
 DraftRule exit_draft(const ModelConfig& config, double budget);
 
-// Units, those that matter least first (skip/harm_order.h), on a short text of our own: a few dozen passes
-// over a hundred rows.
-std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model);
+inline constexpr int64_t kHarmRows = 96;
+
+// The 2L units, least harm per multiply-add first (skip/harm_order.h), measured on the first `rows` tokens of
+// a text: one more than 2L passes over them. No text: a short one of our own.
+std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model, std::string_view text = {},
+                                        int64_t rows = kHarmRows);
 // They are dropped in that order until `budget` of the block multiply-adds is left.
 DraftRule harm_order_draft(const ModelConfig& config, std::span<const int32_t> order, double budget);
 

@@ -51,27 +51,26 @@ void Feeder::add(const Feed& feed) {
 void Feeder::add_plain(int64_t count, int64_t past, int64_t since) {
   for (int64_t i = 0; i < count; ++i) add_dense(1, past + i, 1);
   for (; dense_passes_ < since + count; ++dense_passes_)
-    dense_.weight_bytes += dense_weight_bytes(model_, 1, true);
+    books_.dense.weight_bytes += dense_weight_bytes(model_, 1, true);
 }
 
 void Feeder::add_dense(int64_t count, int64_t past, int64_t logit_rows) {
   const DenseWork one = dense_work(model_.config, count, past, logit_rows);
-  dense_output_madds_ += one.output_madds;
-  dense_ = dense_ + Work{.madds = one.block_madds + one.output_madds,
-                         .cache_bytes = one.cache_entries * static_cast<uint64_t>(cache_.bytes_per_entry()),
-                         .unit_rows = one.unit_rows};
+  const uint64_t cache_bytes = one.cache_entries * static_cast<uint64_t>(cache_.bytes_per_entry());
+  books_.dense_output_madds += one.output_madds;
+  books_.dense = books_.dense + Work{.madds = one.block_madds + one.output_madds,
+                                     .cache_bytes = cache_bytes,
+                                     .unit_rows = one.unit_rows};
 }
 
 Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens) {
   begin();
-  const Work dense = dense_;
-  const uint64_t dense_output_madds = dense_output_madds_;
+  const WorkBooks books = books_;
   try {
     for (size_t i = 0; i < sequences.size(); ++i) add({sequences[i], tokens.subspan(i, 1), LogitsFor::kLast});
   } catch (const UserError&) {  // no room for one of them: none has been fed
     for (const BatchRow& row : rows_) cache_.truncate(ctx_, row.sequence, row.position);
-    dense_ = dense;
-    dense_output_madds_ = dense_output_madds;
+    books_ = books;
     throw;
   }
   return run();
@@ -95,14 +94,14 @@ void Feeder::settle(int32_t sequence) {
 
 Tensor Feeder::run() {
   if (counted_rows_ > 0) {
-    dense_.weight_bytes += dense_weight_bytes(model_, counted_rows_, counted_logits_);
+    books_.dense.weight_bytes += dense_weight_bytes(model_, counted_rows_, counted_logits_);
     ++dense_passes_;
   }
   const Work before = ctx_.counters().total();
   const Batch batch = make_batch(ctx_, rows_);
   Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, TracingPolicy(policy_, *recorded_), state_)
                          : forward(ctx_, model_, batch, cache_, policy_, state_);
-  work_ = work_ + (ctx_.counters().total() - before);
+  books_.ran = books_.ran + (ctx_.counters().total() - before);
   for (size_t i = 0; settles_ && i < rows_.size(); ++i) {
     if (i == 0 || rows_[i].sequence != rows_[i - 1].sequence) settle(rows_[i].sequence);
   }
@@ -115,17 +114,28 @@ Savings Feeder::savings() const {
     constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
     return {kUnknown, kUnknown, kUnknown, kUnknown};
   }
-  const auto ratio = [](uint64_t ran, uint64_t dense) {
-    return dense ? static_cast<double>(ran) / static_cast<double>(dense) : 1.0;
+  return books_.savings();
+}
+
+WorkBooks operator+(const WorkBooks& a, const WorkBooks& b) {
+  return {a.ran + b.ran, a.dense + b.dense, a.dense_output_madds + b.dense_output_madds};
+}
+
+WorkBooks operator-(const WorkBooks& a, const WorkBooks& b) {
+  return {a.ran - b.ran, a.dense - b.dense, a.dense_output_madds - b.dense_output_madds};
+}
+
+Savings WorkBooks::savings() const {
+  const auto ratio = [](uint64_t part, uint64_t whole) {
+    return whole ? static_cast<double>(part) / static_cast<double>(whole) : 1.0;
   };
   // The output matrix is never skipped: without it and the routers, what the kernels counted is the blocks'.
-  const uint64_t others = dense_output_madds_ + work_.policy_madds;
-  const uint64_t block_madds = work_.madds - std::min(work_.madds, others);
-  return {
-      .skip_ratio = 1.0 - ratio(work_.unit_rows, dense_.unit_rows),
-      .block_flops = ratio(block_madds, dense_.madds - dense_output_madds_),
-      .net_flops = ratio(work_.madds, dense_.madds),
-      .net_bytes = ratio(work_.weight_bytes + work_.cache_bytes, dense_.weight_bytes + dense_.cache_bytes)};
+  const uint64_t others = dense_output_madds + ran.policy_madds;
+  const uint64_t block_madds = ran.madds - std::min(ran.madds, others);
+  return {.skip_ratio = 1.0 - ratio(ran.unit_rows, dense.unit_rows),
+          .block_flops = ratio(block_madds, dense.madds - dense_output_madds),
+          .net_flops = ratio(ran.madds, dense.madds),
+          .net_bytes = ratio(ran.weight_bytes + ran.cache_bytes, dense.weight_bytes + dense.cache_bytes)};
 }
 
 }  // namespace fathom

@@ -19,6 +19,16 @@ struct Savings {
   double net_bytes = 1;    // weight and cache bytes read
 };
 
+// What the kernels did, and what a dense model's would have done for the same rows.
+struct WorkBooks {
+  Work ran, dense;
+  uint64_t dense_output_madds = 0;  // of dense.madds: the output matrix
+
+  Savings savings() const;
+};
+WorkBooks operator+(const WorkBooks& a, const WorkBooks& b);
+WorkBooks operator-(const WorkBooks& a, const WorkBooks& b);
+
 enum class LogitsFor : uint8_t { kNone, kLast, kAll };
 
 // The next tokens of one sequence.
@@ -86,7 +96,8 @@ class Feeder {
   PolicyState& state() { return state_; }
   KvCache& cache() { return cache_; }
 
-  Work work() const { return work_; }  // counted by the kernels since the start
+  Work work() const { return books_.ran; }           // counted by the kernels since the start
+  const WorkBooks& books() const { return books_; }  // since the start
   Savings savings() const;
 
  private:
@@ -103,8 +114,7 @@ class Feeder {
   int64_t counted_rows_ = 0;    // of them, those that are not tentative
   bool counted_logits_ = false;
   Trace* recorded_ = nullptr;
-  Work work_, dense_;                // what ran, and what a dense model would have run
-  uint64_t dense_output_madds_ = 0;  // of it, the output matrix
+  WorkBooks books_;
   int64_t dense_passes_ = 0;
 };
 

@@ -20,6 +20,7 @@ struct Series {
   std::vector<double> error = {};        // half the length of each error bar; empty: none
   std::vector<double> area = {};         // of points, the largest is 1; empty: all small
   std::vector<std::string> labels = {};  // beside each point; empty or "": none
+  bool marked = false;                   // a line's points are dots
   double base = 0;                       // what bars and areas stand on
   size_t color = 0, dash = 0;            // index of series_color(), of the dashes of a line
 };

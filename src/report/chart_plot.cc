@@ -38,28 +38,31 @@ std::string plot_of(const Series& series, size_t table, double bar_width) {
   const std::string named = series.name.empty() ? "notitle" : "title " + title;
   const std::string file = fmt::format("TABLE{}", table);
   std::string out;
+  // Bars first: gnuplot clears the ground under the points that it draws at them, of whatever size.
+  if (!series.error.empty())
+    out = fmt::format("{} using 1:2:3 with yerrorbars ps 0 lw 1.4 lc rgb '{}' notitle, ", file, color);
   switch (series.style) {
     case Series::Style::kLine:
-      out = fmt::format("{} using 1:2 with lines lw 2 dt {} lc rgb '{}' {}", file, series.dash % 4 + 1, color,
-                        named);
+      out += fmt::format("{} using 1:2 with lines lw 2 dt {} lc rgb '{}' {}", file, series.dash % 4 + 1,
+                         color, named);
+      if (series.marked)
+        out += fmt::format(", {} using 1:2 with points pt 7 ps 0.9 lc rgb '{}' notitle", file, color);
       break;
     case Series::Style::kPoints:
-      out = fmt::format("{} using 1:2:4 with points pt 7 ps variable lc rgb '{}{}' {}", file,
-                        series.area.empty() ? "#" : "#70", color.substr(1), named);
+      out += fmt::format("{} using 1:2:4 with points pt 7 ps variable lc rgb '{}{}' {}", file,
+                         series.area.empty() ? "#" : "#70", color.substr(1), named);
       break;
     case Series::Style::kBars:
-      out = fmt::format("{} using 1:2:({:.5g}) with boxes fs solid noborder lc rgb '{}' {}", file, bar_width,
-                        color, named);
+      out += fmt::format("{} using 1:2:({:.5g}) with boxes fs solid noborder lc rgb '{}' {}", file, bar_width,
+                         color, named);
       break;
     case Series::Style::kArea:  // with an edge, so that one before another is seen as such
-      out = fmt::format(
+      out += fmt::format(
           "{0} using 1:2 with filledcurves y={1:.10g} lc rgb '{2}' fs solid 0.75 noborder {3}, "
           "{0} using 1:2 with lines lw 1.4 lc rgb '#ffffff' notitle",
           file, series.base, color, named);
       break;
   }
-  if (!series.error.empty())
-    out += fmt::format(", {} using 1:2:3 with yerrorbars ps 0 lw 1.4 lc rgb '{}' notitle", file, color);
   if (!series.labels.empty())
     out += fmt::format(", {} using 1:2:5 with labels left offset char 0.9,0 font ',9' notitle", file);
   return out;

@@ -45,22 +45,65 @@ void draw_axes(Svg& svg, const Frame& frame) {
   svg.text({16, (frame.top + bottom) / 2}, chart.y.label, {.anchor = Anchor::kMiddle, .turned = -90});
 }
 
-// In one line under the title's, at the right.
-void draw_legend(Svg& svg, const Frame& frame) {
-  double x = frame.chart.width - frame.right;
-  for (size_t i = frame.chart.series.size(); i-- > 0;) {
-    const Series& series = frame.chart.series[i];
-    if (series.name.empty()) continue;
-    x -= 7.0 * static_cast<double>(series.name.size()) + 6;
-    svg.text({x, 20}, series.name, {.size = 12});
-    svg.rect({x - 16, 10}, 11, 11, hex(series_color(series.color)));
-    x -= 28;
+constexpr double kLegendLine = 20, kTextWidth = 7, kTitleWidth = 8.5;  // of a character, about
+
+// Dashes tell lines apart where colours do not.
+constexpr const char* kDashes[] = {"", "7 4", "2 3", "9 3 2 3"};
+
+double mark_width(const Series& series) {
+  return series.style == Series::Style::kLine ? 26 : 11;
+}
+
+// Of the mark, the name and the space after it.
+double legend_width(const Series& series) {
+  return series.name.empty() ? 0
+                             : mark_width(series) + kTextWidth * static_cast<double>(series.name.size()) + 23;
+}
+
+void draw_entry(Svg& svg, Point at, const Series& series) {
+  const std::string color = hex(series_color(series.color));
+  const double width = mark_width(series);
+  if (series.style == Series::Style::kLine) {
+    const Point ends[] = {{at.x, at.y - 4}, {at.x + width, at.y - 4}};
+    svg.path(ends, color, 2, kDashes[series.dash % 4]);
+  } else {
+    svg.rect({at.x, at.y - 10}, width, 11, color);
+  }
+  svg.text({at.x + width + 5, at.y}, series.name, {.size = 12});
+}
+
+// How many lines the legend takes under the title; 0: it stands in the title's, at the right.
+int legend_lines(const Chart& chart, double left, double right) {
+  double all = kTitleWidth * static_cast<double>(chart.title.size()), line = 0;
+  int lines = 1;
+  for (const Series& series : chart.series) {
+    const double width = legend_width(series);
+    all += width;
+    if (line > 0 && line + width > chart.width - left - right) line = 0, ++lines;
+    line += width;
+  }
+  return all <= chart.width - left - right ? 0 : lines;
+}
+
+void draw_legend(Svg& svg, const Frame& frame, int lines) {
+  const double end = frame.chart.width - frame.right;
+  double x = frame.left, y = 20;
+  if (lines == 0) {
+    x = end;
+    for (const Series& series : frame.chart.series) x -= legend_width(series);
+  } else {
+    y += kLegendLine;
+  }
+  for (const Series& series : frame.chart.series) {
+    const double width = legend_width(series);
+    if (width == 0) continue;
+    if (lines > 0 && x > frame.left && x + width > end) x = frame.left, y += kLegendLine;
+    draw_entry(svg, {x, y}, series);
+    x += width;
   }
 }
 
 void draw_lines(Svg& svg, const Frame& frame, const Series& series, const std::string& color) {
-  // Dashes tell lines apart where colours do not.
-  static constexpr const char* kDashes[] = {"", "7 4", "2 3", "9 3 2 3"};
   std::vector<Point> piece;
   const auto draw = [&] {
     if (piece.size() > 1 && series.style == Series::Style::kArea) {
@@ -128,6 +171,8 @@ std::string to_svg(const Chart& given) {
   const Chart chart = with_limits(given);
   Frame frame{chart};
   if (chart.x.turned) frame.bottom += 46;
+  const int lines = legend_lines(chart, frame.left, frame.right);
+  frame.top += lines * kLegendLine;
   Svg svg(chart.width, chart.height, chart.title);
   draw_axes(svg, frame);
   const auto is_bars = [](const Series& series) { return series.style == Series::Style::kBars; };
@@ -136,12 +181,12 @@ std::string to_svg(const Chart& given) {
   for (const Series& series : chart.series) {
     const std::string color = hex(series_color(series.color));
     if (is_bars(series)) draw_bars(svg, frame, series, place++, places, color);
-    if (series.style == Series::Style::kPoints) draw_points(svg, frame, series, color);
     if (series.style == Series::Style::kLine || series.style == Series::Style::kArea)
       draw_lines(svg, frame, series, color);
+    if (series.style == Series::Style::kPoints || series.marked) draw_points(svg, frame, series, color);
     draw_errors(svg, frame, series, color);
   }
-  draw_legend(svg, frame);
+  draw_legend(svg, frame, lines);
   return svg.str();
 }
 

@@ -23,6 +23,7 @@ p { margin: 4px 0 12px; }
 table { border-collapse: collapse; font-size: 14px; margin: 8px 0; }
 th, td { border-bottom: 1px solid var(--line); padding: 4px 12px 4px 0; text-align: left; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { white-space: nowrap; }
 td { overflow-wrap: anywhere; }
 .beside { display: flex; flex-wrap: wrap; gap: 8px 40px; }
 svg { max-width: 100%; height: auto; }
@@ -79,9 +80,7 @@ std::string to_html(const Table& table) {
   std::string out = "<table>\n<tr>";
   std::vector<const char*> classes;
   for (size_t c = 0; c < table.columns.size(); ++c) {
-    bool numeric = !table.rows.empty();
-    for (const auto& row : table.rows) numeric = numeric && looks_numeric(row[c]);
-    classes.push_back(numeric ? " class=\"n\"" : "");
+    classes.push_back(is_numeric(table, c) ? " class=\"n\"" : "");
     out += fmt::format("<th{}>{}</th>", classes[c], escape_markup(table.columns[c]));
   }
   out += "</tr>\n";

@@ -14,7 +14,11 @@ struct Table {
 // Columns padded to one width, so that it reads as plain text, too.
 std::string to_markdown(const Table& table);
 
-// "12", "-0.5", "3.1 %"
+// A table environment for \usepackage{booktabs}. Whatever means something to LaTeX stands for itself.
+std::string to_latex(const Table& table, const std::string& caption, const std::string& label);
+
+// "12", "-0.5", "3.1 %", "0.43 ± 0.03"
 bool looks_numeric(const std::string& cell);
+bool is_numeric(const Table& table, size_t column);  // every cell is, or is "–"
 
 }  // namespace fathom

@@ -51,6 +51,7 @@ TEST(Forks, ContinueAsIfFedAlone) {
   }
   methods_json.push_back(R"({"name": "random", "skipped_kv": "hide"})");
   methods_json.push_back(R"({"name": "random", "skipped_kv": "copy"})");
+  methods_json.push_back(R"({"name": "random", "keyed_by": "text"})");
   methods_json.push_back(R"({"name": "gate_skip", "skipped_kv": "copy"})");
   for (const std::string& json : methods_json) {
     Rig rig(json, config_of(4, 128, 32));

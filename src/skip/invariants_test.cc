@@ -42,6 +42,7 @@ std::vector<MethodCase> method_cases() {
            R"({"name": "random", "units": "block", "skipped_kv": "copy"})",
            R"({"name": "random", "skipped_kv": "hide"})",
            R"({"name": "random", "skipped_kv": "copy"})",
+           R"({"name": "random", "keyed_by": "text"})",
            R"({"name": "skip_middle", "blend": "gate_skip"})",
            R"({"name": "highway", "score": "random", "decide": "random"})",
        }) {

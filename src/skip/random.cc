@@ -1,36 +1,105 @@
 // Random skipping, the first baseline: a row runs a unit with a fixed probability, keyed by (seed, sequence,
 // position, unit), at inference only or trained with it. And dense: nobody skips.
+#include <algorithm>
+#include <array>
+
+#include "base/rng.h"
 #include "ops/noise.h"
 #include "skip/methods.h"
 
 namespace fathom {
 namespace {
 
+enum class KeyedBy : uint8_t { kSequence, kText };
+std::span<const std::string_view> enum_names(KeyedBy) {
+  static constexpr std::array<std::string_view, 2> kNames{"sequence", "text"};
+  return kNames;
+}
+
 struct RandomConfig {
   float rows_kept = 0.8f;
   uint64_t seed = 0;
+  KeyedBy keyed_by = KeyedBy::kSequence;
   Units units = Units::kBoth;
 
   template <class V>
   void visit(V& v) {
     v("rows_kept", rows_kept, "probability that a row runs a unit at inference");
     v("seed", seed, "of the choice at inference");
+    v("keyed_by", keyed_by,
+      "at inference: sequence, the key that came with it; text, all tokens up to the row, so that texts draw "
+      "apart from each other and what they begin with in common can be shared");
     v("units", units, "what is chosen for: attention, mlp, both (each for itself) or block");
   }
+};
+
+// A number for the text of each sequence up to each of its rows.
+struct TextKeys final : MethodState {
+  explicit TextKeys(int64_t longest) : context(longest) {}
+  int64_t truncate(Context&, int32_t sequence, int64_t position) override {
+    of(sequence).resize(static_cast<size_t>(position));
+    return position;
+  }
+  int64_t fork(Context&, int32_t from, int32_t to, int64_t position) override {
+    of(std::max(from, to));  // room first: a reference would not outlive it
+    const std::vector<int32_t>& kept = of(from);
+    of(to).assign(kept.begin(), kept.begin() + static_cast<ptrdiff_t>(position));
+    return position;
+  }
+  std::vector<int32_t>& of(int32_t sequence) {
+    const auto at = static_cast<size_t>(sequence);
+    if (at >= keys.size()) keys.resize(at + 1);
+    if (keys[at].capacity() == 0) keys[at].reserve(static_cast<size_t>(context));
+    return keys[at];
+  }
+  int32_t add(int32_t sequence, int32_t position, int32_t token) {
+    std::vector<int32_t>& own = of(sequence);
+    const auto at = static_cast<size_t>(position);
+    const int32_t before = at == 0 ? 0 : own[at - 1];
+    const auto mixed = philox({static_cast<uint32_t>(before), static_cast<uint32_t>(token), 0, 0}, {0, 0});
+    own.resize(at + 1);
+    return own[at] = static_cast<int32_t>(mixed[0]);
+  }
+
+  int64_t context;                         // room for so many rows: later ones allocate nothing
+  std::vector<std::vector<int32_t>> keys;  // (sequences, rows)
+  // Of this pass, (rows):
+  std::vector<int32_t> tokens, positions, sequences, numbers;
+  Tensor rows;  // i32: the numbers
 };
 
 class Random final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
   Units units() const override { return config_.units; }
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
+    if (config_.keyed_by == KeyedBy::kText) return std::make_unique<TextKeys>(config.context);
+    return std::make_unique<MethodState>();
+  }
+
+  void begin(Context& ctx, const Model&, const Batch& batch, SkipState& state) const override {
+    if (state.training || config_.keyed_by == KeyedBy::kSequence) return;
+    auto& texts = state.of<TextKeys>(*this);
+    const auto rows = static_cast<size_t>(batch.rows());
+    for (std::vector<int32_t>* column : {&texts.tokens, &texts.positions, &texts.sequences, &texts.numbers})
+      column->resize(rows);
+    copy_to_host(ctx, batch.tokens, texts.tokens);
+    copy_to_host(ctx, batch.positions, texts.positions);
+    copy_to_host(ctx, batch.sequence, texts.sequences);
+    for (size_t r = 0; r < rows; ++r)
+      texts.numbers[r] = texts.add(texts.sequences[r], texts.positions[r], texts.tokens[r]);
+    texts.rows = Tensor::from(ctx, texts.numbers, {batch.rows()});
+  }
 
   void score(UnitCall& call, Decision& decision) const override {
     if (config_.units == Units::kBlock && call.input.unit == Unit::kFfn) return;
-    const SkipState& state = call.state;
+    SkipState& state = call.state;
     const Batch& batch = call.input.batch;
+    const bool by_text = !state.training && config_.keyed_by == KeyedBy::kText;
     decision.score = uniform_noise(call.ctx, state.training ? state.seed : config_.seed,
                                    static_cast<uint32_t>(state.training ? state.step : 0),
-                                   static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+                                   static_cast<uint32_t>(call.input.index()),
+                                   by_text ? state.of<TextKeys>(*this).rows : batch.keys, batch.positions);
   }
 
   RowSet decide(UnitCall& call, const Decision& decision) const override {

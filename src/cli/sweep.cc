@@ -1,0 +1,208 @@
+// fathom sweep: quality against savings, methods side by side.
+#include "eval/sweep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/build_info.h"
+#include "base/format.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/sweep_inputs.h"
+#include "cli/tasks.h"
+#include "cli/verbs.h"
+#include "infer/calibrate.h"
+#include "infer/draft.h"
+#include "report/sweep_report.h"
+#include "report/sweep_stats.h"
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kSmokeItems = 8;
+constexpr int64_t kOrderRows = 512;  // of --data
+
+struct Options : SweepChoice {
+  TaskChoice tasks;
+  std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", data, folder;
+  int64_t seeds = 3, seed = 0;
+  bool smoke = false;
+  bool random = false, shallow = false;
+};
+
+void parse_lists(Options& o) {
+  for (const std::string& word : split_list("--budgets", o.budgets)) {
+    if (word == "own") {
+      o.asked.emplace_back();
+      continue;
+    }
+    const double budget = parse_number("--budgets", word);
+    if (!(budget > 0 && budget <= 1))
+      throw UsageError(fmt::format(
+          "--budgets must be numbers above 0 and at most 1, or own: the method's own rule, got '{}'",
+          printable(word)));
+    o.asked.emplace_back(budget);
+  }
+  for (const std::string& word : split_list("--baselines", o.baselines)) {
+    if (word != "random" && word != "shallow" && word != "none")
+      throw UsageError(
+          fmt::format("--baselines must be of random, shallow, or none, got '{}'", printable(word)));
+    o.random = o.random || word == "random";
+    o.shallow = o.shallow || word == "shallow";
+  }
+}
+
+bool parse(Args& args, Options& o, const Arguments& arguments) {
+  add_task_options(args, o.tasks);
+  args.text("--budgets", o.budgets, "B,B,…",
+            "Shares of the blocks' multiply-adds to run; own: the method's own rule, without a table");
+  args.texts("--adapter", o.adapters, "DIR", "Adapter of a skipping method; may be repeated");
+  args.flag("--force-adapter", o.model.force_adapter,
+            "Use adapters although they were made for other weights");
+  args.texts(
+      "--also", o.also, "MODEL",
+      "Another model with the same tokenizer: by a method of its own, or dense, for comparison; may be "
+      "repeated");
+  args.text("--baselines", o.baselines, "LIST", "What stands beside the methods: random, shallow, or none");
+  args.integer("--seeds", o.seeds, "Draws of random skipping", 1, 1000);
+  args.integer("-s,--seed", o.seed, "The first of these seeds", 0, INT64_MAX / 2);
+  args.text(
+      "--data", o.data, "FILE",
+      "Text on which the order is measured in which the shallow baseline drops units (default: a short one "
+      "of our own)");
+  args.flag("--smoke", o.smoke, "A small size that only shows that it works: 8 items of each task, one seed");
+  args.text(
+      "-o,--out", o.folder, "DIR",
+      "Where results go: results.json, tables, curves, index.html; what is there already is not run again");
+  add_model_options(args, o.model, false);
+  add_run_options(args, o.model);
+  if (!args.parse(arguments)) return false;
+  const bool forced = std::exchange(o.model.force_adapter, false);  // --adapter is another one here
+  check_model_options(args, o.model);
+  o.model.force_adapter = forced;
+  check_task_options("sweep", o.tasks);
+  if (o.folder.empty()) throw UsageError("sweep: -o must name the folder for the results");
+  if (o.model.device != "cpu") throw UsageError("sweep counts what the CPU's kernels do: use --device cpu");
+  if (forced && o.adapters.empty())
+    throw UsageError("--force-adapter goes with --adapter, which was not given");
+  parse_lists(o);
+  if (o.smoke) {
+    o.seeds = 1;
+    o.tasks.options.limit =
+        o.tasks.options.limit > 0 ? std::min(o.tasks.options.limit, kSmokeItems) : kSmokeItems;
+  }
+  return true;
+}
+
+// Which shallower models there are, in words.
+std::string prepare_shallow(const Options& o, SweepInputs& inputs) {
+  SweepPlan& plan = inputs.plan;
+  plan.shallow = false;
+  if (!o.shallow) return "";
+  const bool others = inputs.has_other_dense();
+  if (!others && inputs.base().method()) {
+    log_info("no shallower models: name dense ones with --also");
+    return "";
+  }
+  plan.shallow = true;
+  if (others) return "between the dense models that were named";
+  const std::string text = o.data.empty() ? "" : read_input(o.data);
+  plan.drop_order = measure_harm_order(inputs.base().ctx(), inputs.base().model(), text,
+                                       text.empty() ? kHarmRows : kOrderRows);
+  return "the same model without the units that matter least, between neighbouring depths";
+}
+
+SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& base) {
+  const SweepPlan& plan = inputs.plan;
+  SweepInfo info;
+  info.model = label_of(o.model.model);
+  const bool any_adapter = std::any_of(plan.methods.begin(), plan.methods.end(),
+                                       [](const SweepMethod& method) { return method.adapter; });
+  info.seeds = any_adapter ? plan.seeds : 0;
+  std::string methods;
+  for (const SweepMethod& method : plan.methods)
+    methods += fmt::format("{}{} ({})", methods.empty() ? "" : ", ", method.label,
+                           method.policy ? method.policy->name() : "dense");
+  const BuildInfo& build = build_info();
+  info.settings = {
+      {"model", o.model.model},
+      {"weights", weight_type_name(base.model())},
+      {"methods", methods},
+      {"budgets", o.budgets},
+      {"tasks", o.tasks.names},
+      {"limit", o.tasks.options.limit ? std::to_string(o.tasks.options.limit) : "none"},
+      {"shots", o.tasks.options.shots < 0 ? "each task's own" : std::to_string(o.tasks.options.shots)},
+      {"baselines", o.baselines},
+      {"results depend on", plan.settings},
+      {"fathom", fmt::format("{} ({})", build.version, build.commit)}};
+  return info;
+}
+
+void print_results(const Options& o, const SweepInfo& info, const std::vector<SweepPoint>& points,
+                   const std::vector<std::string>& files) {
+  if (o.model.json) return print(sweep_json(info, points));
+  std::string text;
+  if (const std::vector<SweepPoint> means = mean_points(points); !means.empty())
+    text += means.front().task + "\n\n" + to_markdown(point_table(means)) + "\n";
+  for (const std::string& task : tasks_of(points))
+    text += printable(task_name(task)) + "\n\n" + to_markdown(point_table(of_task(points, task))) + "\n";
+  print(text + fmt::format("{}/index.html and {} files beside it\n", printable(o.folder), files.size() - 1));
+}
+
+}  // namespace
+
+int run_sweep(const Arguments& arguments) {
+  Args args(
+      "sweep",
+      "Quality against savings: methods at several budgets on benchmarks, each point beside random skipping "
+      "and a shallower model. Run again after an interruption, it goes on where it was.",
+      "fathom sweep -m model.gguf --adapter routers --tasks arc_challenge,hellaswag --data-dir benchmarks "
+      "--limit 200 --budgets 1,0.9,0.8 -o sweep\n"
+      "  fathom sweep -m runs/skip_layer/last --also runs/dense-4/last --also runs/dense-6/last --tasks "
+      "valid.txt --budgets own -o sweep");
+  Options o;
+  if (!parse(args, o, arguments)) return 0;
+  std::vector<Task> tasks = load_tasks(o.tasks);
+  Figures figures(o.folder);
+  SweepCache cache(o.folder);
+
+  SweepInputs inputs(o);
+  SweepPlan& plan = inputs.plan;
+  EncodedTasks encoded = encode_tasks(inputs.base().tokenizer(), inputs.context(), tasks);
+  for (size_t t = 0; t < tasks.size(); ++t)
+    plan.tasks.push_back({std::move(tasks[t]), std::move(encoded.tasks[t])});
+  const KvCacheOptions& types = inputs.base().cache_options();
+  plan.runner = {.k_type = types.k_type, .v_type = types.v_type, .cancel = &interrupted()};
+  if (o.smoke) plan.runner.decode_tokens = 4, plan.runner.rounds = 1;
+  plan.settings = fmt::format("context {}, keys {}, values {}, {} tokens decoded {} times", inputs.context(),
+                              name_of(types.k_type), name_of(types.v_type), plan.runner.decode_tokens,
+                              plan.runner.rounds);
+  plan.seeds = o.random ? o.seeds : 0;
+  plan.seed = static_cast<uint64_t>(o.seed);
+  const std::string shallower = prepare_shallow(o, inputs);
+
+  Progress progress("sweeping", expected_items(plan));
+  plan.runner.on_progress = [&](int64_t items) { progress.add(items); };
+  plan.runner.on_kept = plan.on_fewer = [&](int64_t items) { progress.leave_out(items); };
+  plan.on_point = [&](const SweepPoint& point) {
+    if (progress.shown()) return;
+    log_info(fmt::format("{}, {}, budget {}: {}, net FLOPs {:.3f}", printable(task_name(point.task)),
+                         point.label, budget_text(point), value_text(main_metric(point.score)),
+                         point.score.savings.net_flops));
+  };
+  const std::optional<std::vector<SweepPoint>> points = sweep(plan, cache);
+  if (!points) {
+    log_info("what is done is kept: the same command goes on from here");
+    return kInterruptedExit;
+  }
+  SweepInfo info = info_of(o, inputs, inputs.base());
+  info.shallower = shallower;
+  write_sweep(info, *points, figures);
+  print_results(o, info, *points, figures.files());
+  return 0;
+}
+
+}  // namespace fathom

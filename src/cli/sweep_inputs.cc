@@ -1,0 +1,101 @@
+#include "cli/sweep_inputs.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/format.h"
+#include "base/mapped_file.h"
+#include "base/sha256.h"
+
+namespace fathom {
+namespace {
+
+std::string identity_of_files(const MethodPolicy& policy, const std::string& folder) {
+  Sha256 hash;
+  hash.add(policy.to_json());
+  const std::string tensors = folder + "/adapter_model.safetensors";
+  if (std::filesystem::exists(tensors)) hash.add(MappedFile::open(tensors)->bytes());
+  return hash.hex().substr(0, 16);
+}
+
+}  // namespace
+
+std::string label_of(const std::string& path) {
+  std::filesystem::path at(path);
+  if (at.filename().empty()) at = at.parent_path();
+  const std::string last = at.filename().string();
+  const bool checkpoint = last == "last" || last.starts_with("step-");
+  return checkpoint && at.has_parent_path() ? at.parent_path().filename().string() : last;
+}
+
+SweepInputs::SweepInputs(const SweepChoice& choice) : choice_(choice) {
+  add_model(choice.model.model);
+  const Session& first = sessions_.front();
+  if (first.method() && !choice.adapters.empty())
+    fail("{} has a method of its own, which an adapter cannot replace", printable(choice.model.model));
+  for (const std::string& folder : choice.adapters) add_adapter(folder);
+  for (const std::string& model : choice.also) add_model(model);
+  if (plan.methods.size() < 2 && !first.method())
+    throw UsageError(
+        "sweep needs a method: give its adapter with --adapter, or a model that was trained with one");
+}
+
+int64_t SweepInputs::context() const {
+  int64_t least = INT64_MAX;
+  for (const Session& session : sessions_) least = std::min(least, session.context());
+  return least;
+}
+
+bool SweepInputs::has_other_dense() const {
+  return std::any_of(plan.methods.begin(), plan.methods.end(), [&](const SweepMethod& method) {
+    return !method.policy && &method.model != &models_.front();
+  });
+}
+
+std::string SweepInputs::unique_label(const std::string& wanted) const {
+  std::string label = wanted;
+  const auto taken = [&] {
+    return label == "random" || label == "shallower" ||
+           std::any_of(plan.methods.begin(), plan.methods.end(),
+                       [&](const SweepMethod& method) { return method.label == label; });
+  };
+  for (int n = 2; taken(); ++n) label = fmt::format("{} ({})", wanted, n);
+  return label;
+}
+
+void SweepInputs::add_model(const std::string& path) {
+  ModelOptions options = choice_.model;
+  options.model = path;
+  Session& session = sessions_.emplace_back(options);
+  if (fingerprint(session.ctx(), session.model()).tokenizer !=
+      fingerprint(base().ctx(), base().model()).tokenizer)
+    fail("--also {}: its tokenizer is another one than that of {}", printable(path),
+         printable(choice_.model.model));
+  const bool first = models_.empty();
+  models_.push_back({first ? "-m" : path, session.ctx(), session.model()});
+  if (session.method()) return add_method(label_of(path), session.adapter(), session.adapter_folder(), true);
+  plan.methods.push_back({.label = unique_label(first ? "dense" : label_of(path)),
+                          .model = models_.back(),
+                          .budgets = {{std::nullopt, {}}}});
+}
+
+void SweepInputs::add_adapter(const std::string& folder) {
+  adapters_.push_back(load_adapter(base().ctx(), folder, base().model(), choice_.model.force_adapter));
+  add_method(label_of(folder), adapters_.back(), folder, false);
+}
+
+void SweepInputs::add_method(const std::string& label, const Adapter& adapter, const std::string& folder,
+                             bool own) {
+  const SweepModel& model = models_.back();
+  SweepMethod method{.label = unique_label(label),
+                     .model = model,
+                     .policy = adapter.policy.get(),
+                     .identity = identity_of_files(*adapter.policy, folder),
+                     .adapter = !own};
+  const BudgetTables tables(model.model, adapter, folder, own);
+  for (const std::optional<double>& budget : choice_.asked)
+    method.budgets.push_back({budget, budget ? tables.thresholds(*budget) : std::vector<float>()});
+  plan.methods.push_back(std::move(method));
+}
+
+}  // namespace fathom

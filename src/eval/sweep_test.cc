@@ -1,0 +1,225 @@
+#include "eval/sweep.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "infer/draft.h"
+#include "infer/story_model_test.h"
+#include "train/temporary_folder_test.h"
+
+namespace fathom {
+namespace {
+
+// Choices about small stories, more than two chunks of them.
+SweepTask story_task(const Model& model, size_t items) {
+  SweepTask out;
+  out.task.spec.name = "stories";
+  const std::vector<std::string> starts{"Once upon a time, there was a", "Tom had a big", "The cat sat on",
+                                        "Lily went to the park. She saw a big", "One day, a dog"};
+  for (size_t i = 0; i < items; ++i) {
+    EvalItem item;
+    item.id = std::to_string(i);
+    std::string start = starts[i % starts.size()];
+    for (size_t n = 0; n < i / starts.size(); ++n) start = "They were happy. " + start;
+    for (const char* end : {" little girl.", " dog", " x", " red ball"}) item.options.push_back({start, end});
+    item.characters = {12, 3, 1, 8};
+    item.gold = static_cast<int64_t>(i % 3);
+    out.task.items.push_back(item);
+  }
+  out.encoded = encode_task(out.task, RequestEncoder(*model.tokenizer, 128));
+  return out;
+}
+
+struct Rig {
+  StoryModel story;
+  SweepModel model{"story", story.ctx, story.model};
+  std::unique_ptr<MethodPolicy> policy = MethodPolicy::from_json(
+      R"({"name": "random", "keyed_by": "text", "seed": 77, "rows_kept": 0.7})", "test");
+  SweepPlan plan;
+  int64_t run = 0, kept = 0, fewer = 0;
+
+  explicit Rig(size_t items = 37) {
+    const std::vector<float> thresholds(10, 0.2f);
+    plan.methods.push_back({.label = "dense", .model = model, .budgets = {{std::nullopt, {}}}});
+    plan.methods.push_back({.label = "mine",
+                            .model = model,
+                            .policy = policy.get(),
+                            .identity = "mine",
+                            .adapter = true,
+                            .budgets = {{0.8, thresholds}, {std::nullopt, {}}}});
+    plan.tasks.push_back(story_task(story.model, items));
+    plan.runner = {.k_type = DType::kF32, .v_type = DType::kF32, .decode_tokens = 4, .rounds = 1};
+    plan.runner.on_progress = [this](int64_t n) { run += n; };
+    plan.runner.on_kept = [this](int64_t n) { kept += n; };
+    plan.on_fewer = [this](int64_t n) { fewer += n; };
+    plan.seeds = 2;
+    plan.drop_order = measure_harm_order(story.ctx, story.model);
+  }
+  std::vector<SweepPoint> sweep(const std::string& folder) {
+    SweepCache cache(folder);
+    return *fathom::sweep(plan, cache);
+  }
+};
+
+// All but the clock's.
+std::vector<double> numbers(const SweepScore& score) {
+  std::vector<double> out{score.savings.skip_ratio, score.savings.block_flops, score.savings.net_flops,
+                          score.savings.net_bytes};
+  for (const Metric& metric : score.metrics) out.insert(out.end(), {metric.value, metric.error});
+  return out;
+}
+std::vector<double> numbers(const std::vector<SweepPoint>& points) {
+  std::vector<double> out;
+  const auto add = [&](const SweepScore& score) {
+    for (const double number : numbers(score)) out.push_back(number);
+  };
+  for (const SweepPoint& point : points) {
+    add(point.score);
+    if (point.random) add(*point.random);
+    if (point.shallow) add(*point.shallow);
+    for (const SweepScore& draw : point.random_seeds) add(draw);
+  }
+  return out;
+}
+
+TEST(Sweep, EveryPointStandsBesideItsBaselines) {
+  const TemporaryFolder folder;
+  Rig rig;
+  const std::vector<SweepPoint> points = rig.sweep(folder.path());
+  ASSERT_GE(points.size(), 5u);
+  EXPECT_EQ(points[0].kind, PointKind::kDense);
+  EXPECT_EQ(points[0].score.savings.skip_ratio, 0);
+  EXPECT_EQ(points[0].score.savings.net_bytes, 1);
+  EXPECT_FALSE(points[0].random || points[0].shallow);
+
+  // What evaluate() says of the whole task at once.
+  const SweepTask& task = rig.plan.tasks[0];
+  StoryModel whole(128, 8);
+  const TaskResult result = evaluate(whole.feeder, task.task, task.encoded, {});
+  for (size_t m = 0; m < result.metrics.size(); ++m) {
+    EXPECT_EQ(points[0].score.metrics[m].value, result.metrics[m].value) << result.metrics[m].name;
+    EXPECT_EQ(points[0].score.metrics[m].error, result.metrics[m].error);
+  }
+  for (size_t i = 1; i < 3; ++i) {
+    const SweepPoint& point = points[i];
+    SCOPED_TRACE(i);
+    EXPECT_EQ(point.label, "mine");
+    EXPECT_NEAR(point.score.savings.skip_ratio, i == 1 ? 0.2 : 0.3, 0.02);
+    ASSERT_TRUE(point.random && point.shallow);
+    EXPECT_NEAR(point.random->savings.skip_ratio, point.score.savings.skip_ratio, 0.02);
+    ASSERT_EQ(point.random_seeds.size(), 2u);
+    EXPECT_NE(numbers(point.random_seeds[0]), numbers(point.random_seeds[1])) << "each seed draws anew";
+    EXPECT_NE(numbers(point.random_seeds[0]), numbers(point.score));
+    EXPECT_NEAR(point.shallow->savings.net_flops, point.score.savings.net_flops, 1e-12);
+  }
+  double before = 1;
+  for (size_t i = 3; i < points.size(); ++i) {
+    EXPECT_EQ(points[i].kind, PointKind::kShallow);
+    EXPECT_LT(points[i].score.savings.net_flops, before);
+    EXPECT_NEAR(points[i].score.savings.skip_ratio, static_cast<double>(points[i].dropped_units) / 10, 1e-12);
+    before = points[i].score.savings.net_flops;
+  }
+  EXPECT_EQ(rig.run, expected_items(rig.plan) - rig.fewer) << "the bar ends at its end";
+}
+
+// Cut anywhere, by any crash, a sweep that goes on ends where it would have ended.
+TEST(Sweep, GoesOnFromWhateverIsKept) {
+  const TemporaryFolder folder;
+  Rig rig;
+  const std::vector<double> expected = numbers(rig.sweep(folder.path()));
+  const std::string whole = file_text(folder.at("items.jsonl"));
+  Rig other;
+  EXPECT_EQ(numbers(other.sweep(folder.path())), expected);
+  EXPECT_EQ(other.run, 0) << "all of it was kept";
+  EXPECT_EQ(file_text(folder.at("items.jsonl")), whole);
+  for (const size_t part : {3, 2, 5}) {
+    const TemporaryFolder cut;
+    std::filesystem::remove(cut.at("items.jsonl"));
+    std::filesystem::create_directories(cut.path());
+    cut.write("items.jsonl", whole.substr(0, whole.size() * (part - 1) / part));
+    Rig third;
+    EXPECT_EQ(numbers(third.sweep(cut.path())), expected) << part;
+    EXPECT_GT(third.run, 0);
+    EXPECT_GT(third.kept, 0);
+    EXPECT_EQ(third.run + third.kept, rig.run);
+  }
+}
+
+TEST(Sweep, RefusesToMixWhatDiffers) {
+  const TemporaryFolder folder;
+  Rig(5).sweep(folder.path());
+  const auto error = [&](auto&& change) {
+    Rig rig(5);
+    change(rig);
+    return error_of([&] { rig.sweep(folder.path()); });
+  };
+  EXPECT_EQ(error([](Rig&) {}), "");
+  const auto expect = [&](const std::string& part, auto&& change) {
+    const std::string message = error(change);
+    EXPECT_NE(message.find("made with another " + part), std::string::npos) << part << ": " << message;
+  };
+  expect("settings", [](Rig& rig) { rig.plan.settings = "other"; });
+  expect("adapter or method mine", [](Rig& rig) { rig.plan.methods[1].identity = "retrained"; });
+  expect("calibration of mine at 0.8",
+         [](Rig& rig) { rig.plan.methods[1].budgets[0].thresholds[3] = 0.21f; });
+  expect("task stories", [](Rig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
+  expect("task stories", [](Rig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
+  expect("order of units", [](Rig& rig) { std::swap(rig.plan.drop_order[0], rig.plan.drop_order[1]); });
+  expect("model story", [](Rig& rig) { rig.story.model.weights.blocks[2].up.data<float>()[11] += 1; });
+  // More of it is no other: what is there serves.
+  EXPECT_EQ(error([](Rig& rig) { rig.plan.seeds = 3; }), "");
+}
+
+TEST(Sweep, CancelledItSaysSo) {
+  const TemporaryFolder folder;
+  Rig rig(5);
+  const std::atomic<bool> cancel{true};
+  rig.plan.runner.cancel = &cancel;
+  SweepCache cache(folder.path());
+  EXPECT_FALSE(sweep(rig.plan, cache).has_value());
+}
+
+// Dense models of other sizes serve as the shallower ones; FLOPs are the first model's.
+TEST(Sweep, DenseModelsThatWereNamed) {
+  const TemporaryFolder folder;
+  Rig rig(5);
+  StoryModel small;
+  small.model.config.layers = 2;
+  small.model.weights.blocks.resize(2);
+  small.model.config.windows.resize(2);
+  const SweepModel other{"small", small.ctx, small.model};
+  rig.plan.drop_order.clear();
+  rig.plan.methods.push_back({.label = "two layers", .model = other, .budgets = {{std::nullopt, {}}}});
+  const std::vector<SweepPoint> points = rig.sweep(folder.path());
+  ASSERT_EQ(points.size(), 4u);
+  const Savings& two = points[3].score.savings;
+  EXPECT_EQ(two.skip_ratio, 0);
+  EXPECT_GT(two.net_flops, 0.4);
+  EXPECT_LT(two.net_flops, 0.8) << "two of five blocks, and the output matrix";
+  ASSERT_TRUE(points[1].shallow);
+  EXPECT_NEAR(points[1].shallow->savings.net_flops, points[1].score.savings.net_flops, 1e-12);
+}
+
+TEST(Sweep, BetweenAndMean) {
+  SweepScore a, b;
+  a.metrics = {{"acc", 0.4, 0.1}};
+  b.metrics = {{"acc", 0.2, 0.2}};
+  a.savings.net_flops = 1;
+  b.savings.net_flops = 0.5;
+  const SweepScore middle = between(a, b, 0.25);
+  EXPECT_NEAR(middle.metrics[0].value, 0.35, 1e-12);
+  EXPECT_NEAR(middle.metrics[0].error, 0.125, 1e-12);
+  EXPECT_NEAR(middle.savings.net_flops, 0.875, 1e-12);
+  const SweepScore mean = mean_of(std::vector<SweepScore>{a, b});
+  EXPECT_NEAR(mean.metrics[0].value, 0.3, 1e-12);
+  // Items: (0.01 + 0.04) / 2. Draws: the variance 0.02 of two, over 2.
+  EXPECT_NEAR(mean.metrics[0].error, std::sqrt(0.025 + 0.01), 1e-12);
+  EXPECT_NEAR(mean.savings.net_flops, 0.75, 1e-12);
+  a.metrics[0].error = NAN;
+  EXPECT_TRUE(std::isnan(mean_of(std::vector<SweepScore>{a}).metrics[0].error));
+}
+
+}  // namespace
+}  // namespace fathom

@@ -1,0 +1,140 @@
+#include "report/sweep_figures.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/format.h"
+
+namespace fathom {
+namespace {
+
+constexpr size_t kGrey = 6;  // of series_color()
+
+double saved_percent(double ratio) {
+  return 100 * (1 - ratio);
+}
+
+// The metric as it is drawn.
+void add(Series& series, const SweepScore& score) {
+  const Metric* metric = main_metric(score);
+  const bool log = is_perplexity(metric->name);
+  series.x.push_back(saved_percent(score.savings.net_flops));
+  series.y.push_back(log ? std::log(metric->value) : metric->value);
+  series.error.push_back(log ? metric->error / metric->value : metric->error);
+}
+
+void sort_by_x(Series& series) {
+  std::vector<size_t> order(series.x.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return series.x[a] < series.x[b]; });
+  const auto sorted = [&](const std::vector<double>& values) {
+    std::vector<double> out;
+    for (const size_t i : order) out.push_back(values[i]);
+    return out;
+  };
+  series.x = sorted(series.x);
+  series.y = sorted(series.y);
+  series.error = sorted(series.error);
+}
+
+std::vector<std::string> method_labels(const std::vector<SweepPoint>& points) {
+  std::vector<std::string> labels;
+  for (const SweepPoint& point : points) {
+    const bool known = std::find(labels.begin(), labels.end(), point.label) != labels.end();
+    if (point.kind == PointKind::kMethod && !known) labels.push_back(point.label);
+  }
+  return labels;
+}
+
+// A line through the points that `which` picks a score of; null: not of this point.
+template <class Fn>
+void add_line(Chart& chart, const std::vector<SweepPoint>& points, Series series, Fn&& which) {
+  series.marked = true;
+  for (const SweepPoint& point : points) {
+    const SweepScore* score = which(point);
+    if (score) add(series, *score);
+  }
+  if (series.x.empty()) return;
+  sort_by_x(series);
+  chart.series.push_back(std::move(series));
+}
+
+// Dense at the height of the first one, all along, for the eye.
+void add_dense_level(Chart& chart, const SweepPoint& dense) {
+  double most = 0;
+  for (const Series& series : chart.series) most = std::max(most, series.x.back());
+  Series level{.name = dense.label, .color = kGrey, .dash = 2};
+  add(level, dense.score);
+  level.x.push_back(most);
+  level.y.push_back(level.y[0]);
+  level.error.push_back(NAN);
+  chart.series.push_back(std::move(level));
+}
+
+std::string metric_label(const std::string& name) {
+  if (is_perplexity(name)) return fmt::format("ln {} (lower is better)", name);
+  return name == "bits_per_byte" ? name + " (lower is better)" : name;
+}
+
+}  // namespace
+
+Chart quality_chart(const std::vector<SweepPoint>& points) {
+  const Metric* metric = points.empty() ? nullptr : main_metric(points.front().score);
+  Chart chart{.title = points.empty() ? "" : task_name(points.front().task)};
+  if (!metric) return chart;
+  chart.title += ": quality against savings";
+  chart.x.label = "multiply-adds saved, net of routers, % of the dense model's";
+  chart.y.label = metric_label(metric->name);
+  size_t color = 0;
+  for (const std::string& label : method_labels(points)) {
+    add_line(chart, points, {.name = label, .color = color++}, [&](const SweepPoint& point) {
+      return point.kind == PointKind::kMethod && point.label == label ? &point.score : nullptr;
+    });
+  }
+  add_line(chart, points, {.name = "random", .color = color++, .dash = 1},
+           [](const SweepPoint& point) { return point.random ? &*point.random : nullptr; });
+  const auto is_shallower = [&](const SweepPoint& point) {
+    const bool dense = point.kind == PointKind::kDense;
+    return (dense || point.kind == PointKind::kShallow) ? &point.score : nullptr;
+  };
+  const auto shallower = std::count_if(points.begin(), points.end(),
+                                       [&](const SweepPoint& point) { return is_shallower(point); });
+  if (shallower > 1)
+    add_line(chart, points, {.name = "shallower", .color = color++, .dash = 3}, is_shallower);
+  if (points.front().kind == PointKind::kDense) add_dense_level(chart, points.front());
+  return chart;
+}
+
+Chart speed_chart(const std::vector<SweepPoint>& points) {
+  Chart chart{.title = "Decoding one token after another: what the bytes not read give"};
+  chart.x.label = "bytes saved, % of the dense model's";
+  chart.y.label = "speed-up, measured";
+  Series ideal{.name = "if time were bytes", .color = kGrey, .dash = 2};
+  double most = 0;
+  const auto add_method = [&](const std::string& name, size_t color, PointKind kind) {
+    Series series{.name = name, .marked = true, .color = color};
+    for (const SweepPoint& point : points) {
+      if (point.kind != kind || (kind == PointKind::kMethod && point.label != name)) continue;
+      series.x.push_back(saved_percent(point.score.savings.net_bytes));
+      series.y.push_back(speed_up(point.score));
+      series.error.push_back(NAN);
+      most = std::max(most, series.x.back());
+    }
+    if (series.x.empty()) return;
+    sort_by_x(series);
+    series.error.clear();
+    chart.series.push_back(std::move(series));
+  };
+  size_t color = 0;
+  for (const std::string& label : method_labels(points)) add_method(label, color++, PointKind::kMethod);
+  add_method("shallower", color + 1, PointKind::kShallow);  // as in the other charts
+  constexpr int kPieces = 20;
+  for (int i = 0; i <= kPieces; ++i) {
+    ideal.x.push_back(most * i / kPieces);
+    ideal.y.push_back(1 / (1 - ideal.x.back() / 100));
+  }
+  if (!chart.series.empty() && most > 0) chart.series.push_back(std::move(ideal));
+  return chart;
+}
+
+}  // namespace fathom

@@ -1,0 +1,252 @@
+// fathom sweep, as a person's shell runs it: killed, gone on with, refused.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "program.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+using Json = nlohmann::json;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Without what the clock says.
+Json timeless(Json json) {
+  if (!json.is_structured()) return json;
+  if (json.is_object()) {
+    for (const char* key :
+         {"seconds", "tokens_per_s", "decode_tokens_per_s", "dense_decode_tokens_per_s", "speed_up"})
+      json.erase(key);
+  }
+  for (Json& one : json) one = timeless(one);
+  return json;
+}
+
+class SweepVerb : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = fs::temp_directory_path() / ("fathom-sweep-verb-" + std::to_string(getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    std::ifstream book(FATHOM_SOURCE_DIR "/configs/small/secret_garden.txt");
+    std::string text(24000, ' ');
+    book.read(text.data(), static_cast<std::streamsize>(text.size()));
+    std::ofstream(at("text.txt")) << text;
+    Words words{"tune", "-m", "builtin", "--method", "gate_skip", "-o", at("gates"), "-q"};
+    for (const char* setting : {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar",
+                                "method.frozen_backbone=true", "method.init_std=0.2"})
+      words = words + Words{"--set", setting};
+    const auto tuned =
+        run_fathom(words + Words{"--data", at("text.txt"), "--set", "data_cache=" + at("cache")});
+    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    fs::copy(at("gates"), at("uncalibrated"), fs::copy_options::recursive);
+    const auto calibrated =
+        run_fathom({"calibrate", "-m", "builtin", "--adapter", at("gates"), "--data", at("text.txt"),
+                    "--window", "128", "--tokens", "2048", "-q", "--budgets", "0.9,0.7"});
+    ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+    std::ofstream items(at("stories.jsonl"));
+    const char* const starts[] = {"Once upon a time, there was a", "Tom had a", "The cat sat on the"};
+    for (int i = 0; i < 40; ++i) {
+      const Json item{{"ctx", std::string(static_cast<size_t>(i), '.') + " " + starts[i % 3]},
+                      {"choices", {"little girl", "xq zj", "big dog"}},
+                      {"gold", i % 2}};
+      items << item.dump() << "\n";
+    }
+    std::ofstream(at("short.txt")) << text.substr(0, 600);
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder_); }
+
+  static std::string at(const std::string& name) { return (folder_ / name).string(); }
+  // What `more` says stands for what the command has of the same name.
+  static Words command(const std::string& out, const Words& more = {}) {
+    Words words{"-m",        "builtin", "--tasks", at("stories.jsonl") + "," + at("short.txt"),
+                "--budgets", "1,0.8",   "--seeds", "2"};
+    for (const std::string& word : more) {
+      const auto own = std::find(words.begin(), words.end(), word);
+      if (own != words.end()) words.erase(own, own + 2);
+    }
+    return Words{"sweep", "-q", "--adapter", at("gates"), "-o", at(out)} + words + more;
+  }
+  static Json results(const std::string& out) { return Json::parse(text_of(at(out) + "/results.json")); }
+  // A sweep that nothing disturbs.
+  static const Json& expected() {
+    static const Json json = [] {
+      const ProgramResult r = run_fathom(command("whole"));
+      if (r.exit_code != 0) throw std::runtime_error(r.err);
+      return timeless(results("whole"));
+    }();
+    return json;
+  }
+  static void expect_refused(const ProgramResult& r, int exit_code, const std::string& part) {
+    SCOPED_TRACE(r.err);
+    EXPECT_EQ(r.exit_code, exit_code);
+    EXPECT_EQ(r.out, "");
+    EXPECT_TRUE(r.err.starts_with("fathom: "));
+    EXPECT_EQ(r.err.find('\n'), r.err.size() - 1);
+    EXPECT_NE(r.err.find(part), std::string::npos) << part;
+  }
+
+  static inline fs::path folder_;
+};
+
+TEST_F(SweepVerb, WritesResultsTablesAndCurves) {
+  const Json& json = expected();
+  ASSERT_EQ(json["tasks"].size(), 2u);
+  EXPECT_EQ(json["tasks"][0]["metric"], "acc");
+  EXPECT_EQ(json["tasks"][1]["metric"], "token_perplexity");
+  for (const char* name : {"results.json", "results.md", "results.tex", "quality-stories-jsonl.svg",
+                           "quality-short-txt.svg", "index.html"})
+    EXPECT_FALSE(text_of(at("whole") + "/" + name).empty()) << name;
+  for (const Json& point : json["points"]) {
+    if (point["kind"] != "method") continue;
+    EXPECT_NEAR(point["block_flops"], point["budget"], 0.1)
+        << "short items, another text than it was calibrated on";
+    EXPECT_EQ(point.contains("random"), point["budget"] < 1);
+    ASSERT_TRUE(point.contains("shallow"));
+    if (point["budget"] == 1) {
+      EXPECT_GT(point["net_flops"], 1) << "gates cost something";
+      continue;
+    }
+    EXPECT_NEAR(point["random"]["skip_ratio"], point["skip_ratio"], 0.05);
+    EXPECT_NEAR(point["shallow"]["net_flops"], point["net_flops"], 1e-9);
+  }
+  // Again: nothing is run, nothing changes; the rows on stdout.
+  const ProgramResult again = run_fathom(command("whole", {"--json"}));
+  EXPECT_EQ(again.json(), results("whole"));
+  const ProgramResult table = run_fathom(command("whole"));
+  EXPECT_NE(table.out.find("| gates  |    0.8"), std::string::npos) << table.out;
+}
+
+// kill -9 while it runs; the same command goes on, and ends where it would have ended.
+TEST_F(SweepVerb, GoesOnAfterKillNine) {
+  bool killed = false;
+  for (int attempt = 0; attempt < 5 && !killed; ++attempt) {
+    const std::string out = "killed-" + std::to_string(attempt);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      Words words = Words{FATHOM_BINARY} + command(out);
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      setenv("FATHOM_MODELS", FATHOM_SOURCE_DIR "/models", 1);
+      if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(99);
+      execv(argv[0], argv.data());
+      _exit(99);
+    }
+    const auto lines = [&] {
+      const std::string text = text_of(at(out) + "/items.jsonl");
+      return std::count(text.begin(), text.end(), '\n');
+    };
+    int status = 0;
+    while (lines() < 12 && waitpid(child, &status, WNOHANG) == 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    if (fs::exists(at(out) + "/results.json")) continue;  // too late: it had ended
+    killed = true;
+    const std::string kept = text_of(at(out) + "/items.jsonl");
+    EXPECT_EQ(run_fathom(command(out)).exit_code, 0);
+    EXPECT_EQ(timeless(results(out)), expected());
+    EXPECT_TRUE(text_of(at(out) + "/items.jsonl").starts_with(kept.substr(0, kept.rfind('\n') + 1)))
+        << "what was kept was not run again";
+  }
+  EXPECT_TRUE(killed);
+}
+
+// A file that may not grow, as on a full disk: by an error, and (the signal not ignored) by death inside a
+// line.
+TEST_F(SweepVerb, AFullDiskLosesNothing) {
+  expected();
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  for (const bool ignored : {true, false}) {
+    const std::string out = ignored ? "full" : "cut";
+    const auto handler = std::signal(SIGXFSZ, ignored ? SIG_IGN : SIG_DFL);
+    rlimit limit = before;
+    limit.rlim_cur = 9001;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const ProgramResult r = run_fathom(command(out));
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    if (ignored) {
+      expect_refused(r, 1, "what was done before is kept: the same command goes on from there");
+    } else {
+      EXPECT_EQ(r.exit_code, 128 + SIGXFSZ);
+    }
+    EXPECT_FALSE(fs::exists(at(out) + "/results.json"));
+    EXPECT_EQ(run_fathom(command(out)).exit_code, 0);
+    EXPECT_EQ(timeless(results(out)), expected());
+  }
+}
+
+TEST_F(SweepVerb, WithoutGnuplotTheRestIsWritten) {
+  expected();
+  fs::remove_all(at("no-plot"));
+  fs::create_directories(at("no-plot"));
+  fs::copy(at("whole") + "/items.jsonl", at("no-plot") + "/items.jsonl");
+  ProgramOptions no_programs;
+  no_programs.environment = {"PATH=/nonexistent"};
+  const ProgramResult r = run_fathom(command("no-plot", {"--json"}), no_programs);
+  EXPECT_EQ(r.exit_code, 0);
+  EXPECT_NE(r.err.find("no PNG figures, only SVG and HTML: "), std::string::npos) << r.err;
+  EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
+  EXPECT_TRUE(fs::exists(at("no-plot") + "/index.html"));
+  EXPECT_FALSE(fs::exists(at("no-plot") + "/quality-stories-jsonl.png"));
+}
+
+TEST_F(SweepVerb, SmokeIsSmall) {
+  const Json json = run_fathom(command("smoke", {"--smoke", "--json"})).json();
+  EXPECT_EQ(json["tasks"][0]["n"], 8);
+  EXPECT_EQ(json["seeds"], 1);
+}
+
+TEST_F(SweepVerb, RefusesInOneLine) {
+  expected();
+  const auto refused = [&](const Words& words, int code, const std::string& part) {
+    expect_refused(run_fathom(words), code, part);
+  };
+  const Words start{"sweep", "-m", "builtin", "--tasks", at("stories.jsonl")};
+  refused(start + Words{"--adapter", at("gates")}, 2, "-o must name the folder");
+  refused(start + Words{"-o", at("none")}, 2, "sweep needs a method");
+  refused(command("none", {"--budgets", "0.8,2"}), 2, "--budgets must be numbers above 0 and at most 1");
+  refused(command("none", {"--budgets", "0.8,,1"}), 2, "--budgets must be a list");
+  refused(command("none", {"--baselines", "luck"}), 2, "--baselines must be of random, shallow, or none");
+  refused(command("none", {"--device", "cuda"}), 2, "use --device cpu");
+  refused(start + Words{"--adapter", at("uncalibrated"), "--budgets", "0.8", "-o", at("none")}, 1,
+          "needs a calibration table: make one with fathom calibrate -m ");
+  refused(start + Words{"--adapter", at("gates"), "--budgets", "0.5", "-o", at("none")}, 1,
+          "is below the smallest of the calibration table");
+  std::ofstream(at("bad.jsonl")) << text_of(at("stories.jsonl")) << "{\"ctx\":\n";
+  refused(command("none", {"--tasks", at("bad.jsonl")}), 1, "bad.jsonl:41: ");
+  refused(command("stories.jsonl"), 1, "the folder cannot be made");
+  refused(Words{"sweep", "-m", "builtin", "--adapter", at("gates"), "--tasks", at("stories.jsonl"), "-o",
+                "/proc/nowhere"},
+          1, "/proc/nowhere: the folder cannot be made");
+  // What is kept belongs to other inputs.
+  const std::string whole = text_of(at("whole") + "/items.jsonl");
+  refused(command("whole", {"--limit", "30"}), 1, "made with another task ");
+  refused(command("whole", {"-c", "200"}), 1, "made with another settings (context 512");
+  const ProgramResult other = run_fathom(command("whole", {"--dtype", "q8_0"}));  // after a warning
+  EXPECT_NE(other.err.find("made with another model -m"), std::string::npos) << other.err;
+  EXPECT_EQ(text_of(at("whole") + "/items.jsonl"), whole);
+}
+
+}  // namespace
+}  // namespace fathom
