@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""What each class of token runs: class_means.py FATHOM TEXT PASSAGES BYTES OUT [INSPECT OPTIONS…]
+
+Runs `fathom inspect` on the first BYTES of PASSAGES documents of TEXT (between lines <|endoftext|>), each into a folder of
+OUT, and prints one JSON object: of every class of token how many there were, the mean depth (share of the units run) and
+the mean score; the ten tokens with the largest and the smallest mean depth; skip ratios by layer.
+"""
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+
+fathom, text, passages, size, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), pathlib.Path(sys.argv[5])
+options = sys.argv[6:]
+documents = pathlib.Path(text).read_text().split("<|endoftext|>")
+documents = [d.strip()[:size] for d in documents if len(d.strip()) >= size][:passages]
+if not documents:
+    sys.exit(f"class_means.py: no document of {text} has {size} bytes")
+
+classes, tokens, units = (collections.defaultdict(list) for _ in range(3))
+for number, passage in enumerate(documents):
+    folder = out / str(number)
+    subprocess.run([fathom, "inspect", "-p", passage, "-o", folder, "--json", "-q", *options], check=True,
+                   stdout=subprocess.DEVNULL)
+    trace = json.loads((folder / "trace.json").read_text())
+    for token in trace["tokens"]:
+        scores = [s for s in token["scores"] if s is not None]
+        depth = sum(token["ran"]) / len(token["ran"])
+        classes[token["class"]].append((depth, sum(scores) / len(scores) if scores else None))
+        tokens[token["text"]].append(depth)
+    for place, unit in enumerate(trace["units"]):
+        units[place].append(unit["skip_ratio"])
+
+
+def mean(values):
+    values = [v for v in values if v is not None]
+    return sum(values) / len(values) if values else None
+
+
+often = sorted((mean(d), t) for t, d in tokens.items() if len(d) >= min(5, len(documents)))
+print(json.dumps({
+    "classes": {name: {"n": len(rows), "depth": mean(d for d, _ in rows), "score": mean(s for _, s in rows)}
+                for name, rows in sorted(classes.items())},
+    "least": [t for _, t in often[:10]], "most": [t for _, t in often[::-1][:10]],
+    "skip_ratio_by_unit": [mean(units[u]) for u in sorted(units)]}))

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The papers' tables in small: results.py PAPER runs what configs/results/PAPER.json lists and writes its tables.
+
+    tools/results.py skipmiddle                      # about an hour on two cores; kill it, start it again: it goes on
+    tools/results.py skiplayer --jobs 16 --threads 1 # rows side by side
+    tools/results.py gateskip --only ablation        # the rows whose table or name has this word
+    tools/results.py mindskip --commands             # what would run, as shell commands
+
+In OUT (runs/results/PAPER): steps/*.json, what every command printed, kept when it is done; tables.md; results.json.
+A step runs again when its command, its recipe or what it was made from has changed. --into FILE puts the tables between
+FILE's lines `<!-- results PAPER -->` and `<!-- end of results PAPER -->`. Exit status 1 if a row failed; the others are
+kept.
+"""
+import argparse
+import concurrent.futures
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+
+import results_plan
+import results_tables
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paper", help="gateskip, mindskip, skipmiddle, skiplayer, or a file like theirs")
+    parser.add_argument("--smoke", action="store_true", help="tiny models and texts: every command, no meaning")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of models and results")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows whose table or name has it")
+    parser.add_argument("--jobs", type=int, default=2, help="commands side by side (2)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
+    parser.add_argument("--fathom", default=os.environ.get("FATHOM", ROOT / "build/fathom"), help="the program; FATHOM")
+    parser.add_argument("--data", default="data", help="folder of the texts, see docs/results.md (data)")
+    parser.add_argument("--benchmarks", default="data/benchmarks", help="folder of eval's tasks (data/benchmarks)")
+    parser.add_argument("--base", help="the pretrained model (default: SmolLM2, fetched)")
+    parser.add_argument("--commands", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--into", type=pathlib.Path, help="a Markdown file to put the tables into")
+    return parser.parse_args()
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    part.replace(path)
+
+
+class Runner:
+    def __init__(self, args, out, steps):
+        self.out, self.steps, self.threads, self.jobs = out, steps, args.threads, args.jobs
+        self.names = {"fathom": str(args.fathom), "out": str(out), "data": args.data, "benchmarks": args.benchmarks,
+                      "base": args.base or "", "python": sys.executable}
+        self.done, self.failed = {}, {}
+
+    def argv(self, step):
+        names = {**self.names, "threads": str(self.threads * self.jobs if step.alone else self.threads)}
+        return [re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), a) for a in step.argv]
+
+    def kept(self, step):
+        """What the step printed when it was done before, as it is now."""
+        try:
+            record = json.loads((self.out / "steps" / f"{step.name}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return record if record["key"] == step.key else None
+
+    def prepare(self, step):
+        """Empties the folder of a step that starts anew; says whether a training goes on instead."""
+        if not step.folder:
+            return []
+        folder = pathlib.Path(step.folder.replace("{out}", str(self.out)))
+        mark = folder.with_name(folder.name + ".key")
+        if (folder / "last").exists() and mark.exists() and mark.read_text() == step.key:
+            return ["--resume"]
+        shutil.rmtree(folder, ignore_errors=True)
+        write(mark, step.key)
+        return []
+
+    def run(self, step):
+        argv = self.argv(step) + self.prepare(step)
+        start = time.monotonic()
+        # A step never outlives this program: a second one would write into the same folder.
+        guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+        done = subprocess.run(guard + argv, capture_output=True, text=True)
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise RuntimeError(lines[-1])
+        record = {"key": step.key, "command": shlex.join(argv), "seconds": round(time.monotonic() - start, 1),
+                  "output": json.loads(done.stdout.strip().splitlines()[-1])}
+        write(self.out / "steps" / f"{step.name}.json", json.dumps(record, indent=1))
+        return record
+
+    def finish(self, step, future, progress):
+        try:
+            self.done[step.name] = future.result()
+            progress(step, f"{self.done[step.name]['seconds']} s")
+        except (RuntimeError, ValueError, IndexError, OSError) as error:
+            self.failed[step.name] = str(error)
+            progress(step, f"failed: {error}")
+
+    def ready(self, waiting):
+        for step in [s for s in waiting if any(n.name in self.failed for n in s.needs)]:
+            waiting.remove(step)
+            self.failed[step.name] = "needs " + next(n.name for n in step.needs if n.name in self.failed)
+        return [s for s in waiting if all(n.name in self.done for n in s.needs)]
+
+    def run_all(self, progress):
+        for step in self.steps.values():
+            if record := self.kept(step):
+                self.done[step.name] = record
+        for alone in (False, True):  # what measures time comes last, one by one
+            waiting = [s for s in self.steps.values() if s.alone == alone and s.name not in self.done]
+            running = {}
+            with concurrent.futures.ThreadPoolExecutor(1 if alone else self.jobs) as pool:
+                while waiting or running:
+                    for step in self.ready(waiting)[:(1 if alone else self.jobs) - len(running)]:
+                        waiting.remove(step)
+                        running[pool.submit(self.run, step)] = step
+                    if not running:
+                        break  # what was left has failed with what it needed
+                    for future in concurrent.futures.wait(running, return_when="FIRST_COMPLETED").done:
+                        self.finish(running.pop(future), future, progress)
+
+
+def select(config, words):
+    """The tables with the rows that were asked for."""
+    tables = []
+    for table in config["tables"]:
+        rows = [r for r in table["rows"] if not words or any(
+            w.lower() in f"{table['name']}: {table['title']}: {r['row']}".lower() for w in words)]
+        if rows:
+            tables.append({**table, "rows": rows})
+    if not tables:
+        sys.exit(f"results.py: no row has {' or '.join(words)} in its table or name")
+    return tables
+
+
+def put_into(path, paper, text):
+    begin, end = f"<!-- results {paper} -->\n", f"<!-- end of results {paper} -->\n"
+    whole = path.read_text()
+    if begin not in whole or end not in whole:
+        sys.exit(f"results.py: {path} has no lines '{begin.strip()}' and '{end.strip()}'")
+    head, rest = whole.split(begin, 1)
+    write(path, head + begin + text + end + rest.split(end, 1)[1])
+
+
+def main():
+    args = arguments()
+    os.chdir(ROOT)
+    paper = pathlib.Path(args.paper).stem
+    out = args.out or pathlib.Path("runs/results") / (paper + "-smoke" * args.smoke)
+    config, values = results_plan.read(args.paper, "smoke" if args.smoke else "full")
+    tables = select(config, args.only)
+    plan = results_plan.Plan(config, values, args.smoke)
+    points = results_tables.points(tables, plan)
+    if any("{base}" in s.argv for s in plan.steps.values()) and not args.base and not args.commands:
+        args.base = subprocess.run(["tools/fetch_smollm2.sh"], check=True, capture_output=True, text=True).stdout.strip()
+    runner = Runner(args, out, plan.steps)
+    if args.commands:
+        print("\n".join(shlex.join(s.argv) for s in plan.steps.values()))
+        return 0
+    out.mkdir(parents=True, exist_ok=True)
+    lock = open(out / "lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"results.py: another results.py is at work in {out}")
+
+    def progress(step, how):
+        print(f"{len(runner.done) + len(runner.failed)}/{len(plan.steps)} {step.name}: {how}", file=sys.stderr)
+
+    runner.run_all(progress)
+    results = results_tables.results(points, runner)
+    text = results_tables.markdown(paper, tables, results)
+    write(out / "results.json", json.dumps(results, indent=1))
+    write(out / "tables.md", text)
+    if args.into:
+        put_into(args.into, paper, text)
+    print(f"{len(results)} rows in {out}/tables.md, {len(runner.failed)} of {len(plan.steps)} commands failed")
+    return 1 if runner.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

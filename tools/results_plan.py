@@ -1,0 +1,142 @@
+"""What a paper's tables need, as steps: each one command, what it waits for, and where its output is kept.
+
+Commands hold names in braces ({fathom}, {out}, {data}, …) until they run, so that finished steps stay finished when the
+folders move. A step's key is the hash of its command, its recipe and the keys of what it waits for.
+"""
+import hashlib
+import json
+import pathlib
+
+CONFIGS = pathlib.Path("configs/results")
+
+
+class Step:
+    def __init__(self, name, argv, needs=(), alone=False, folder=None):
+        self.name, self.argv, self.needs = name, [str(a) for a in argv], list(needs)
+        self.folder = folder  # what it writes, emptied before it starts anew
+        self.alone = alone or any(need.alone for need in needs)  # measures time: nothing runs beside it
+        text = "\0".join(self.argv + [need.key for need in self.needs])
+        if "--config" in self.argv:
+            text += pathlib.Path(self.argv[self.argv.index("--config") + 1]).read_text()
+        self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Model:
+    """How a model is named on a command line, and the steps that make it."""
+
+    def __init__(self, args, family, adapter=None, steps=()):
+        self.args, self.family, self.adapter, self.steps = args, family, adapter, list(steps)
+
+
+def read(name, size):
+    """The paper's config, and what its size says: sizes.json with the paper's own values on top."""
+    path = pathlib.Path(name) if name.endswith(".json") else CONFIGS / f"{name}.json"
+    config = json.loads(path.read_text())
+    common = json.loads((CONFIGS / "sizes.json").read_text())[size]
+    return config, {**common, **config.get("sizes", {}).get(size, {})}
+
+
+class Plan:
+    def __init__(self, config, values, smoke):
+        self.config, self.values, self.smoke = config, values, smoke
+        self.models, self.steps = {}, {}
+
+    def step(self, name, *rest, **options):
+        if name not in self.steps:
+            self.steps[name] = Step(name, *rest, **options)
+        return self.steps[name]
+
+    def model(self, name):
+        if name not in self.models:
+            spec = self.config["models"][name]
+            if self.smoke:
+                spec = spec.get("smoke", spec)
+            self.models[name] = self.make(name, spec)
+        return self.models[name]
+
+    def make(self, name, spec):
+        if "path" in spec:
+            return Model(["-m", spec["path"]], "pretrained")
+        make = self.edited if "edit" in spec else self.pruned if "prune" in spec else self.trained
+        model = make(name, spec)
+        if "budgets" in spec:
+            text, window, tokens = self.values[model.family]["calibrate"]
+            budgets = ",".join(str(b) for b in spec["budgets"])
+            model.steps = [self.step(f"{name}.calibrate", [
+                "{fathom}", "calibrate", *model.args, "--data", text, "--budgets", budgets, "--window", window,
+                "--tokens", tokens, "-t", "{threads}", "--json", "-q"], model.steps)]
+        return model
+
+    def settings(self, recipe, own):
+        """--set for each: the size's, then the model's own."""
+        merged = {**self.values["recipes"][recipe].get("set", {}), **own}
+        if "method" in own:  # a method's keys of another method mean nothing
+            merged = {k: v for k, v in merged.items() if k in own or not k.startswith("method.")}
+        for key, value in merged.items():
+            value = self.value(value)
+            yield "--set"
+            yield f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"
+
+    def value(self, value):
+        """"$name" is the size's value of that name."""
+        return self.values[value[1:]] if isinstance(value, str) and value.startswith("$") else value
+
+    def trained(self, name, spec):
+        recipe, own, folder = spec["recipe"], spec["set"], f"{{out}}/models/{name}"
+        family = spec.get("family", self.values["recipes"][recipe].get("family", "small"))
+        base = self.model(spec["from"]) if "from" in spec else Model([], family)
+        data = spec.get("data", self.values["recipes"][recipe]["data"])
+        data = data if isinstance(data, list) else self.value(data)
+        argv = ["{fathom}", "tune" if base.args else "train", "--config", CONFIGS / f"{recipe}.json", *base.args,
+                "-o", folder, "--data", *data, "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
+                *self.settings(recipe, own)]
+        step = self.step(f"{name}.train", argv, base.steps, spec.get("alone", False), folder)
+        if own.get("method.frozen_backbone"):
+            return Model([*base.args, "--adapter", folder], base.family, folder, [step])
+        return Model(["-m", f"{folder}/last"], family, f"{folder}/last/skip", [step])
+
+    def edited(self, name, spec):
+        source, folder = self.model(spec["edit"]), f"{{out}}/models/{name}"
+        values = [f"{key}={json.dumps(self.value(value))}" for key, value in spec["set"].items()]
+        step = self.step(f"{name}.edit", ["{python}", "tools/edit_adapter.py", source.adapter, folder, *values],
+                         source.steps, folder=folder)
+        args = source.args[:source.args.index("--adapter")] if "--adapter" in source.args else source.args
+        return Model([*args, "--adapter", folder], source.family, folder, [step])
+
+    def pruned(self, name, spec):
+        source, by, folder = self.model(spec["prune"]), self.model(spec["by"]), f"{{out}}/models/{name}"
+        step = self.step(f"{name}.prune", ["{python}", "tools/drop_blocks.py", source.args[1], by.adapter, folder],
+                         by.steps, folder=folder)
+        return Model(["-m", folder], source.family, None, [step])
+
+    def measure(self, kind, name, at, dtype):
+        """The step that measures a model: by its own rule, or at a budget."""
+        model = self.model(name)
+        v = self.values[model.family]
+        kind = {"tasks": "eval"}.get(kind, kind)
+        how = ([] if at == "own" else ["--budget", at]) + (["--dtype", dtype] if dtype else [])
+        step = f"{name}.{at}{'.' + dtype if dtype else ''}.{kind}"
+        chosen = [*model.args, *how]
+        tail = ["-t", "{threads}", "--json", "-q"]
+        if kind == "nll":
+            text, window, tokens = v["nll"]
+            argv = ["{python}", "tools/window_nll.py", "{fathom}", text, window, tokens, *chosen, "-t", "{threads}"]
+        elif kind in ("eval", "lambada"):
+            tasks, limit = v[kind]
+            argv = ["{fathom}", "eval", *chosen, "--tasks", tasks, "--data-dir", "{benchmarks}", "--limit", limit, *tail]
+        elif kind == "bench":
+            argv = ["{fathom}", "bench", *chosen, *v["bench"], *tail]
+        elif kind == "generate":
+            argv = ["{fathom}", "generate", *chosen, *v["generate"], "--temp", "0", "--ignore-eos", *tail]
+        elif kind == "speculate":
+            argv = ["{fathom}", "generate", *model.args, *v["generate"], "--temp", "0", "--ignore-eos", "--speculate",
+                    "4", "--draft", "method", "--draft-budget", at, *tail]
+        elif kind == "info":
+            argv = ["{fathom}", "info", *model.args, "--json", "-q"]
+        elif kind == "classes":
+            text, passages, size = v["classes"]
+            argv = ["{python}", "tools/class_means.py", "{fathom}", text, passages, size,
+                    "{out}/inspect/" + step, *chosen, "-t", "{threads}"]
+        else:
+            raise SystemExit(f"results.py: no measure '{kind}'")
+        return self.step(step, argv, model.steps, kind in ("bench", "generate", "speculate"))

@@ -1,0 +1,153 @@
+"""Finished steps as tables: a line for every row of the paper and every point at which it was measured."""
+import json
+import math
+
+SAVINGS = {"skip_ratio": "skip ratio", "block_flops": "block FLOPs", "net_flops": "net FLOPs", "net_bytes": "net bytes"}
+
+
+def points(tables, plan):
+    """Every (row, budget), with the steps that measure it; adds those to the plan."""
+    found = []
+    for table in tables:
+        for row in table["rows"]:
+            if "not_run" in row:
+                continue
+            at = row.get("at", ["own"])
+            paper = row.get("paper", "–")
+            paper = paper if isinstance(paper, list) else [paper] * len(at)
+            for place, text in zip(at, paper, strict=True):
+                steps = {}
+                for kind in row.get("show", table["show"]):
+                    if kind == "train":
+                        plan.model(row["model"])
+                        steps[kind] = plan.steps[row["model"] + ".train"]
+                    else:
+                        steps[kind] = plan.measure(kind, row["model"], place, row.get("dtype"))
+                    if kind == "speculate":
+                        steps["plain"] = plan.measure("generate", row["model"], "own", row.get("dtype"))
+                found.append({"table": table["name"], "row": row["row"], "at": place, "paper": text,
+                              "model": row["model"], "against": table.get("against"), "steps": steps})
+    return found
+
+
+def cost(path):
+    """Multiply-adds of a token in the dense model of this shape, in the middle of its context."""
+    c = json.loads(path.read_text())
+    width, heads = c["hidden_size"], c["num_attention_heads"]
+    head = c.get("head_dim") or width // heads
+    kv = c.get("num_key_value_heads", heads)
+    block = 2 * width * head * (heads + kv) + 3 * width * c["intermediate_size"]
+    block += heads * head * c["max_position_embeddings"]  # queries × keys, and × values: half the context each
+    return c["num_hidden_layers"] * block + width * c["vocab_size"]
+
+
+def accuracy(tasks):
+    """Mean over the tasks, per character where the task has it so, in percent with its standard error."""
+    values, errors = [], []
+    for task in tasks.values():
+        norm = task["acc_norm"] is not None
+        values.append(task["acc_norm" if norm else "acc"])
+        errors.append(task["acc_norm_stderr" if norm else "stderr"] or 0.0)
+    n = len(values)
+    return 100 * sum(values) / n, 100 * math.sqrt(sum(e * e for e in errors)) / n
+
+
+def speed(measured):
+    return f"{measured['median']:.0f} ({measured['min']:.0f}–{measured['max']:.0f})"
+
+
+def classes(output):
+    rated = [(c["depth"], name, c["score"]) for name, c in output["classes"].items()]
+    by_score = len({depth for depth, _, _ in rated}) == 1 and all(score is not None for _, _, score in rated)
+    rated = sorted(((score if by_score else depth), name) for depth, name, score in rated)
+    return ", ".join(f"{name} {value:.3f}" for value, name in rated)
+
+
+def columns(kind, out, plain):
+    """The cells that a measure gives."""
+    if kind == "nll":
+        return {"NLL": f"{out['nll']:.3f} ± {out['stderr']:.3f}"}
+    if kind == "eval":
+        mean, error = accuracy(out["tasks"])
+        return {"accuracy, %": f"{mean:.1f} ± {error:.1f}"}
+    if kind == "tasks":
+        return {name: "{:.1f} ± {:.1f}".format(*accuracy({name: task})) for name, task in out["tasks"].items()}
+    if kind == "lambada":
+        mean, error = accuracy(out["tasks"])
+        (task,) = out["tasks"].values()
+        return {"accuracy, %": f"{mean:.1f} ± {error:.1f}", "perplexity": f"{task['perplexity']:.3g}"}
+    if kind == "bench":
+        return {"prefill, tokens/s": speed(out["prefill_tokens_per_s"]),
+                "decode, tokens/s": speed(out["decode_tokens_per_s"])}
+    if kind == "generate":
+        return {"prefill, tokens/s": f"{out['prefill_tokens_per_s']:.0f}",
+                "decode, tokens/s": f"{out['decode_tokens_per_s']:.0f}",
+                "K/V memory": f"{out['cache_bytes'] / out['cache_bytes_dense']:.2f}"}
+    if kind == "speculate":
+        return {"drafts accepted": f"{out['accepted'] / max(1, out['drafted']):.2f}",
+                "text": "the same" if out["ids"] == plain["ids"] else "DIFFERS",
+                "decode, tokens/s": f"{out['decode_tokens_per_s']:.0f} (plain {plain['decode_tokens_per_s']:.0f})"}
+    if kind == "info":
+        share = out["method_parameters"] / out["parameters"]
+        return {"parameters of the gates": out["method_parameters"], "share of the model's": f"{100 * share:.3f} %"}
+    if kind == "train":
+        return {"training, tokens/s": f"{out['tokens_per_s']:.0f}", "net FLOPs, training": f"{out['net_flops']:.2f}"}
+    return {"by class, least first": classes(out)}
+
+
+def results(found, runner):
+    """The points with what was measured: cells, savings, commands; or why there is nothing."""
+    rows = []
+    for point in found:
+        row = {key: point[key] for key in ("table", "row", "at", "paper", "model")}
+        records = {kind: runner.done.get(step.name) for kind, step in point["steps"].items()}
+        failed = [runner.failed[s.name] for s in point["steps"].values() if s.name in runner.failed]
+        if failed:
+            row["missing"] = "failed: " + failed[0]
+        elif None in records.values():
+            row["missing"] = "not yet run"
+        else:
+            plain = records.pop("plain", {"output": None})["output"]
+            row["cells"], row["output"] = {}, {kind: r["output"] for kind, r in records.items()}
+            row["commands"] = [r["command"] for r in records.values()]
+            for kind, record in records.items():
+                row["cells"].update(columns(kind, record["output"], plain))
+            savings = next((r["output"] for r in records.values() if "block_flops" in r["output"]), {})
+            scale = 1.0
+            if point["against"]:
+                folder = runner.out / "models"
+                scale = cost(folder / point["model"] / "last/config.json")
+                scale /= cost(folder / point["against"] / "last/config.json")
+            for key, title in SAVINGS.items():
+                if key in savings:
+                    row["cells"][title] = f"{savings[key] * (scale if key == 'net_flops' else 1.0):.2f}"
+        rows.append(row)
+    return rows
+
+
+def line(cells):
+    return "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |\n"
+
+
+def markdown(paper, tables, rows):
+    text = ""
+    for table in tables:
+        mine = [r for r in rows if r["table"] == table["name"]]
+        text += f"\n**{table['name']}: {table['title']}**\n\n"
+        titles = list(dict.fromkeys(t for r in mine for t in r.get("cells", {})))
+        if mine:
+            text += line(["", "asked", "the paper", *(titles or ["ours"])])
+            text += line(["---"] * (3 + len(titles or [0])))
+        for r in mine:
+            asked = "own rule" if r["at"] == "own" else f"{100 * (1 - r['at']):.4g} % saved"
+            cells = [r["cells"].get(t, "") for t in titles] if "cells" in r else [r["missing"]]
+            text += line([r["row"], asked, r["paper"], *cells])
+        left_out = [r for r in table["rows"] if "not_run" in r]
+        text += "\n" if left_out else ""
+        for r in left_out:
+            known = f" (the paper: {r['paper']})" if "paper" in r else ""
+            text += f"- {r['row']}{known}: not run here, because {r['not_run']}\n"
+        if mine:
+            text += f"\n`tools/results.py {paper} --only '{table['name']}'`. "
+        text += table.get("agreement", "") + "\n"
+    return text
