@@ -3,7 +3,7 @@
 
     tools/results.py skipmiddle                      # about an hour on two cores; kill it, start it again: it goes on
     tools/results.py skiplayer --jobs 16 --threads 1 # rows side by side
-    tools/results.py gateskip --only ablation        # the rows whose table or name has this word
+    tools/results.py gateskip --only 'Table 5'       # the rows whose table or name has this in it
     tools/results.py mindskip --commands             # what would run, as shell commands
 
 In OUT (runs/results/PAPER): steps/*.json, what every command printed, kept when it is done; tables.md; results.json.
@@ -43,6 +43,7 @@ def arguments():
     parser.add_argument("--benchmarks", default="data/benchmarks", help="folder of eval's tasks (data/benchmarks)")
     parser.add_argument("--base", help="the pretrained model (default: SmolLM2, fetched)")
     parser.add_argument("--commands", action="store_true", help="print the commands, run nothing")
+    parser.add_argument("--tables", action="store_true", help="write the tables of what is done, run nothing")
     parser.add_argument("--into", type=pathlib.Path, help="a Markdown file to put the tables into")
     return parser.parse_args()
 
@@ -108,15 +109,19 @@ class Runner:
             progress(step, f"failed: {error}")
 
     def ready(self, waiting):
-        for step in [s for s in waiting if any(n.name in self.failed for n in s.needs)]:
-            waiting.remove(step)
-            self.failed[step.name] = "needs " + next(n.name for n in step.needs if n.name in self.failed)
+        for step in list(waiting):
+            why = [self.failed[n.name] for n in step.needs if n.name in self.failed]
+            if why:
+                waiting.remove(step)
+                self.failed[step.name] = why[0]
         return [s for s in waiting if all(n.name in self.done for n in s.needs)]
 
-    def run_all(self, progress):
+    def look_up(self):
         for step in self.steps.values():
             if record := self.kept(step):
                 self.done[step.name] = record
+
+    def run_all(self, progress):
         for alone in (False, True):  # what measures time comes last, one by one
             waiting = [s for s in self.steps.values() if s.alone == alone and s.name not in self.done]
             running = {}
@@ -125,8 +130,6 @@ class Runner:
                     for step in self.ready(waiting)[:(1 if alone else self.jobs) - len(running)]:
                         waiting.remove(step)
                         running[pool.submit(self.run, step)] = step
-                    if not running:
-                        break  # what was left has failed with what it needed
                     for future in concurrent.futures.wait(running, return_when="FIRST_COMPLETED").done:
                         self.finish(running.pop(future), future, progress)
 
@@ -136,7 +139,7 @@ def select(config, words):
     tables = []
     for table in config["tables"]:
         rows = [r for r in table["rows"] if not words or any(
-            w.lower() in f"{table['name']}: {table['title']}: {r['row']}".lower() for w in words)]
+            w.lower() in f"{table['name']}: {r['row']}".lower() for w in words)]
         if rows:
             tables.append({**table, "rows": rows})
     if not tables:
@@ -162,7 +165,7 @@ def main():
     tables = select(config, args.only)
     plan = results_plan.Plan(config, values, args.smoke)
     points = results_tables.points(tables, plan)
-    if any("{base}" in s.argv for s in plan.steps.values()) and not args.base and not args.commands:
+    if any("{base}" in s.argv for s in plan.steps.values()) and not (args.base or args.commands or args.tables):
         args.base = subprocess.run(["tools/fetch_smollm2.sh"], check=True, capture_output=True, text=True).stdout.strip()
     runner = Runner(args, out, plan.steps)
     if args.commands:
@@ -178,7 +181,9 @@ def main():
     def progress(step, how):
         print(f"{len(runner.done) + len(runner.failed)}/{len(plan.steps)} {step.name}: {how}", file=sys.stderr)
 
-    runner.run_all(progress)
+    runner.look_up()
+    if not args.tables:
+        runner.run_all(progress)
     results = results_tables.results(points, runner)
     text = results_tables.markdown(paper, tables, results)
     write(out / "results.json", json.dumps(results, indent=1))

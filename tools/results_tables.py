@@ -12,10 +12,7 @@ def points(tables, plan):
         for row in table["rows"]:
             if "not_run" in row:
                 continue
-            at = row.get("at", ["own"])
-            paper = row.get("paper", "–")
-            paper = paper if isinstance(paper, list) else [paper] * len(at)
-            for place, text in zip(at, paper, strict=True):
+            for place in row.get("at", ["own"]):
                 steps = {}
                 for kind in row.get("show", table["show"]):
                     if kind == "train":
@@ -25,7 +22,7 @@ def points(tables, plan):
                         steps[kind] = plan.measure(kind, row["model"], place, row.get("dtype"))
                     if kind == "speculate":
                         steps["plain"] = plan.measure("generate", row["model"], "own", row.get("dtype"))
-                found.append({"table": table["name"], "row": row["row"], "at": place, "paper": text,
+                found.append({"table": table["name"], "row": row["row"], "at": place, "paper": row.get("paper", "–"),
                               "model": row["model"], "against": table.get("against"), "steps": steps})
     return found
 
@@ -129,25 +126,45 @@ def line(cells):
     return "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in cells) + " |\n"
 
 
+def together(cells):
+    """One cell of several points: a · b · c, with the largest standard error where each has one."""
+    if len(set(cells)) == 1:
+        return cells[0]
+    parts = [c.split(" ± ") for c in cells]
+    known = [p[1] for p in parts if len(p) == 2]
+    error = f" ± {max(known, key=float)}" if known else ""
+    return " · ".join(p[0] for p in parts) + error
+
+
+def row_lines(rows, titles):
+    """A line for each row of the paper, its points in each cell."""
+    names = list(dict.fromkeys(r["row"] for r in rows))
+    for name in names:
+        mine = [r for r in rows if r["row"] == name]
+        asked = together(["own rule" if r["at"] == "own" else f"{100 * (1 - r['at']):.4g}" for r in mine])
+        asked += " % saved" if mine[0]["at"] != "own" else ""
+        missing = list(dict.fromkeys(r["missing"] for r in mine if "missing" in r))
+        if len(missing) and not any("cells" in r for r in mine):
+            cells = missing
+        else:
+            cells = [together([str(r.get("cells", {}).get(t, "–")) for r in mine]) for t in titles]
+            cells[0] += "".join(f" ({m})" for m in missing)
+        yield line([name, asked, mine[0]["paper"], *cells])
+
+
 def markdown(paper, tables, rows):
     text = ""
     for table in tables:
         mine = [r for r in rows if r["table"] == table["name"]]
         text += f"\n**{table['name']}: {table['title']}**\n\n"
-        titles = list(dict.fromkeys(t for r in mine for t in r.get("cells", {})))
+        titles = list(dict.fromkeys(t for r in mine for t in r.get("cells", {}))) or ["ours"]
         if mine:
-            text += line(["", "asked", "the paper", *(titles or ["ours"])])
-            text += line(["---"] * (3 + len(titles or [0])))
-        for r in mine:
-            asked = "own rule" if r["at"] == "own" else f"{100 * (1 - r['at']):.4g} % saved"
-            cells = [r["cells"].get(t, "") for t in titles] if "cells" in r else [r["missing"]]
-            text += line([r["row"], asked, r["paper"], *cells])
-        left_out = [r for r in table["rows"] if "not_run" in r]
-        text += "\n" if left_out else ""
-        for r in left_out:
-            known = f" (the paper: {r['paper']})" if "paper" in r else ""
-            text += f"- {r['row']}{known}: not run here, because {r['not_run']}\n"
+            text += line(["", "asked", "the paper", *titles]) + line(["---"] * (3 + len(titles)))
+            text += "".join(row_lines(mine, titles)) + "\n"
+        for r in table["rows"]:
+            if "not_run" in r:
+                known = f" (the paper: {r['paper']})" if "paper" in r else ""
+                text += f"- {r['row']}{known}: not run here, because {r['not_run']}\n"
         if mine:
-            text += f"\n`tools/results.py {paper} --only '{table['name']}'`. "
-        text += table.get("agreement", "") + "\n"
+            text += f"\n`tools/results.py {paper} --only '{table['name']}'`. {table['agreement']}\n"
     return text
