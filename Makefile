@@ -48,6 +48,9 @@ bench: build  ## kernel timings, then the engine's own
 	@set -e; for bench in build/bench/*_bench; do if [ -x $$bench ]; then $$bench; fi; done
 	@build/fathom bench -m $$(tools/fetch_smollm2.sh || echo builtin)
 
+results-%: build  ## a paper's tables in small: gateskip, mindskip, skipmiddle or skiplayer (docs/results.md); RESULTS="--jobs 16"
+	@tools/results.py $* $(RESULTS)
+
 cuda:  ## build build-cuda/fathom with the CUDA backend (needs nvcc)
 	@tools/install_packages.sh build
 	cmake --preset cuda
@@ -75,4 +78,4 @@ clean:  ## remove what was built (.cache, with what was fetched, stays)
 	rm -rf build build-debug build-asan build-tsan build-fuzz build-cross build-cuda
 
 help:
-	@awk -F ':.*## ' '/^[a-z ]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z% -]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -97,7 +97,7 @@ class Results(unittest.TestCase):
         page = self.folder / "page.md"
         page.write_text("before\n<!-- results mine -->\nold\n<!-- end of results mine -->\nafter\n")
         self.run_all("--tables", "--into", page)
-        self.assertIn("| dense | own rule | 1 | not yet run |", page.read_text())
+        self.assertIn("| dense | own rule | 1 | not yet run: `make results-mine` |", page.read_text())
         self.run_all("--into", page)
         text = page.read_text()
         self.assertTrue(text.startswith("before\n") and text.endswith("after\n"))

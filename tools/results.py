@@ -34,18 +34,29 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paper", help="gateskip, mindskip, skipmiddle, skiplayer, or a file like theirs")
     parser.add_argument("--smoke", action="store_true", help="tiny models and texts: every command, no meaning")
-    parser.add_argument("--out", type=pathlib.Path, help="folder of models and results")
+    parser.add_argument("--out", type=here, help="folder of models and results")
+    parser.add_argument("--fresh", action="store_true", help="forget what was done before")
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows whose table or name has it")
     parser.add_argument("--jobs", type=int, default=2, help="commands side by side (2)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
-    parser.add_argument("--fathom", default=os.environ.get("FATHOM", ROOT / "build/fathom"), help="the program; FATHOM")
-    parser.add_argument("--data", default="data", help="folder of the texts, see docs/results.md (data)")
-    parser.add_argument("--benchmarks", default="data/benchmarks", help="folder of eval's tasks (data/benchmarks)")
-    parser.add_argument("--base", help="the pretrained model (default: SmolLM2, fetched)")
+    parser.add_argument("--fathom", type=here, default=os.environ.get("FATHOM", str(ROOT / "build/fathom")),
+                        help="the program (FATHOM, or build/fathom)")
+    parser.add_argument("--data", type=here, default=ROOT / "data", help="the texts, see docs/results.md (data)")
+    parser.add_argument("--benchmarks", type=here, help="folder of eval's tasks (DATA/benchmarks)")
+    parser.add_argument("--base", type=here, help="the pretrained model (SmolLM2, fetched)")
     parser.add_argument("--commands", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--tables", action="store_true", help="write the tables of what is done, run nothing")
-    parser.add_argument("--into", type=pathlib.Path, help="a Markdown file to put the tables into")
-    return parser.parse_args()
+    parser.add_argument("--into", type=here, help="a Markdown file to put the tables into")
+    args = parser.parse_args()
+    args.benchmarks = args.benchmarks or args.data / "benchmarks"
+    if args.paper.endswith(".json"):
+        args.paper = str(here(args.paper))
+    return args
+
+
+def here(path):
+    """A path as the caller means it, from the caller's folder."""
+    return pathlib.Path(path).absolute()
 
 
 def write(path, text):
@@ -56,15 +67,15 @@ def write(path, text):
 
 
 class Runner:
-    def __init__(self, args, out, steps):
-        self.out, self.steps, self.threads, self.jobs = out, steps, args.threads, args.jobs
-        self.names = {"fathom": str(args.fathom), "out": str(out), "data": args.data, "benchmarks": args.benchmarks,
-                      "base": args.base or "", "python": sys.executable}
+    def __init__(self, args, paper, out, steps):
+        self.paper, self.out, self.steps, self.threads, self.jobs = paper, out, steps, args.threads, args.jobs
+        self.names = {"fathom": args.fathom, "out": out, "data": args.data, "benchmarks": args.benchmarks,
+                      "base": args.base or "SmolLM2.gguf", "python": sys.executable}
         self.done, self.failed = {}, {}
 
     def argv(self, step):
-        names = {**self.names, "threads": str(self.threads * self.jobs if step.alone else self.threads)}
-        return [re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), a) for a in step.argv]
+        names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
+        return [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
 
     def kept(self, step):
         """What the step printed when it was done before, as it is now."""
@@ -147,6 +158,21 @@ def select(config, words):
     return tables
 
 
+def check_files(args, steps):
+    """Everything is there before the first hour is spent."""
+    words = {word for step in steps for word in step.argv}
+    if "{base}" in words and not args.base:
+        fetched = subprocess.run(["tools/fetch_smollm2.sh"], capture_output=True, text=True)
+        if fetched.returncode:
+            sys.exit(f"results.py: no pretrained model (--base): {fetched.stderr.strip()}")
+        args.base = here(fetched.stdout.strip())
+    texts = sorted({args.data / re.sub(r":[\d.]+$", "", word[7:]) for word in words if word.startswith("{data}/")})
+    tasks = [args.benchmarks] if "{benchmarks}" in words and not args.smoke else []
+    for path in [args.fathom, *texts, *tasks]:
+        if not path.exists():
+            sys.exit(f"results.py: there is no {path}: docs/results.md says where the data comes from")
+
+
 def put_into(path, paper, text):
     begin, end = f"<!-- results {paper} -->\n", f"<!-- end of results {paper} -->\n"
     whole = path.read_text()
@@ -158,18 +184,18 @@ def put_into(path, paper, text):
 
 def main():
     args = arguments()
-    os.chdir(ROOT)
+    os.chdir(ROOT)  # configs, tools and default folders are named from there
     paper = pathlib.Path(args.paper).stem
     out = args.out or pathlib.Path("runs/results") / (paper + "-smoke" * args.smoke)
     config, values = results_plan.read(args.paper, "smoke" if args.smoke else "full")
     tables = select(config, args.only)
     plan = results_plan.Plan(config, values, args.smoke)
     points = results_tables.points(tables, plan)
-    if any("{base}" in s.argv for s in plan.steps.values()) and not (args.base or args.commands or args.tables):
-        args.base = subprocess.run(["tools/fetch_smollm2.sh"], check=True, capture_output=True, text=True).stdout.strip()
-    runner = Runner(args, out, plan.steps)
+    if not (args.commands or args.tables):
+        check_files(args, plan.steps.values())
+    runner = Runner(args, paper, out, plan.steps)
     if args.commands:
-        print("\n".join(shlex.join(s.argv) for s in plan.steps.values()))
+        print("\n".join(shlex.join(runner.argv(s)) for s in plan.steps.values()))
         return 0
     out.mkdir(parents=True, exist_ok=True)
     lock = open(out / "lock", "w")
@@ -177,6 +203,9 @@ def main():
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"results.py: another results.py is at work in {out}")
+    if args.fresh:
+        for folder in ("steps", "models", "inspect", "tokens"):
+            shutil.rmtree(out / folder, ignore_errors=True)
 
     def progress(step, how):
         print(f"{len(runner.done) + len(runner.failed)}/{len(plan.steps)} {step.name}: {how}", file=sys.stderr)

@@ -32,8 +32,10 @@ def read(name, size):
     """The paper's config, and what its size says: sizes.json with the paper's own values on top."""
     path = pathlib.Path(name) if name.endswith(".json") else CONFIGS / f"{name}.json"
     config = json.loads(path.read_text())
-    common = json.loads((CONFIGS / "sizes.json").read_text())[size]
-    return config, {**common, **config.get("sizes", {}).get(size, {})}
+    values = json.loads((CONFIGS / "sizes.json").read_text())[size]
+    for key, own in config.get("sizes", {}).get(size, {}).items():
+        values[key] = {**values[key], **own} if key in values else own
+    return config, values
 
 
 class Plan:
@@ -61,7 +63,7 @@ class Plan:
         model = make(name, spec)
         if "budgets" in spec:
             text, window, tokens = self.values[model.family]["calibrate"]
-            budgets = ",".join(str(b) for b in spec["budgets"])
+            budgets = ",".join(str(self.value(b)) for b in spec["budgets"])
             model.steps = [self.step(f"{name}.calibrate", [
                 "{fathom}", "calibrate", *model.args, "--data", text, "--budgets", budgets, "--window", window,
                 "--tokens", tokens, "-t", "{threads}", "--json", "-q"], model.steps)]

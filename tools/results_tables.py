@@ -12,7 +12,7 @@ def points(tables, plan):
         for row in table["rows"]:
             if "not_run" in row:
                 continue
-            for place in row.get("at", ["own"]):
+            for place in (plan.value(a) for a in row.get("at", ["own"])):
                 steps = {}
                 for kind in row.get("show", table["show"]):
                     if kind == "train":
@@ -102,7 +102,7 @@ def results(found, runner):
         if failed:
             row["missing"] = "failed: " + failed[0]
         elif None in records.values():
-            row["missing"] = "not yet run"
+            row["missing"] = f"not yet run: `make results-{runner.paper}`"
         else:
             plain = records.pop("plain", {"output": None})["output"]
             row["cells"], row["output"] = {}, {kind: r["output"] for kind, r in records.items()}
@@ -166,5 +166,6 @@ def markdown(paper, tables, rows):
                 known = f" (the paper: {r['paper']})" if "paper" in r else ""
                 text += f"- {r['row']}{known}: not run here, because {r['not_run']}\n"
         if mine:
-            text += f"\n`tools/results.py {paper} --only '{table['name']}'`. {table['agreement']}\n"
+            text += "\n" if len(table["rows"]) > len({r["row"] for r in mine}) else ""
+            text += f"`tools/results.py {paper} --only '{table['name']}'`. {table['agreement']}".rstrip() + "\n"
     return text
