@@ -110,7 +110,7 @@ class Results(unittest.TestCase):
         import fcntl
         self.out.mkdir()
         with open(self.out / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_SH)
             _, err = self.run_all(status=1)
         self.assertIn("another results.py is at work", err)
 

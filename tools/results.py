@@ -48,6 +48,8 @@ def arguments():
     parser.add_argument("--tables", action="store_true", help="write the tables of what is done, run nothing")
     parser.add_argument("--into", type=here, help="a Markdown file to put the tables into")
     args = parser.parse_args()
+    if args.into and args.only:
+        parser.error("--into takes all tables: leave --only out")
     args.benchmarks = args.benchmarks or args.data / "benchmarks"
     if args.paper.endswith(".json"):
         args.paper = str(here(args.paper))
