@@ -79,6 +79,9 @@ class Runner:
         names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
         return [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
 
+    def folder(self, step):
+        return pathlib.Path(step.folder.replace("{out}", str(self.out))) if step.folder else None
+
     def kept(self, step):
         """What the step printed when it was done before, as it is now."""
         try:
@@ -89,9 +92,9 @@ class Runner:
 
     def prepare(self, step):
         """Empties the folder of a step that starts anew; says whether a training goes on instead."""
-        if not step.folder:
+        folder = self.folder(step)
+        if not folder:
             return []
-        folder = pathlib.Path(step.folder.replace("{out}", str(self.out)))
         mark = folder.with_name(folder.name + ".key")
         if (folder / "last").exists() and mark.exists() and mark.read_text() == step.key:
             return ["--resume"]
@@ -110,6 +113,9 @@ class Runner:
             raise RuntimeError(lines[-1])
         record = {"key": step.key, "command": shlex.join(argv), "seconds": round(time.monotonic() - start, 1),
                   "output": json.loads(done.stdout.strip().splitlines()[-1])}
+        shape = self.folder(step) and self.folder(step) / "last/config.json"
+        if shape and shape.exists():  # steps/ alone is enough to write the tables again, anywhere
+            record["shape"] = json.loads(shape.read_text())
         write(self.out / "steps" / f"{step.name}.json", json.dumps(record, indent=1))
         return record
 

@@ -1,5 +1,4 @@
 """Finished steps as tables: a line for every row of the paper and every point at which it was measured."""
-import json
 import math
 
 SAVINGS = {"skip_ratio": "skip ratio", "block_flops": "block FLOPs", "net_flops": "net FLOPs", "net_bytes": "net bytes"}
@@ -12,24 +11,27 @@ def points(tables, plan):
         for row in table["rows"]:
             if "not_run" in row:
                 continue
-            for place in (plan.value(a) for a in row.get("at", ["own"])):
-                steps = {}
-                for kind in row.get("show", table["show"]):
-                    if kind == "train":
-                        plan.model(row["model"])
-                        steps[kind] = plan.steps[row["model"] + ".train"]
-                    else:
-                        steps[kind] = plan.measure(kind, row["model"], place, row.get("dtype"))
-                    if kind == "speculate":
-                        steps["plain"] = plan.measure("generate", row["model"], "own", row.get("dtype"))
-                found.append({"table": table["name"], "row": row["row"], "at": place, "paper": row.get("paper", "–"),
-                              "model": row["model"], "against": table.get("against"), "steps": steps})
+            for at in (plan.value(a) for a in row.get("at", ["own"])):
+                steps = {kind: measured(plan, kind, row, at) for kind in row.get("show", table["show"])}
+                if "speculate" in steps:
+                    steps["plain"] = measured(plan, "generate", row, "own")
+                if "against" in table:
+                    steps["shape"] = measured(plan, "train", row, at)
+                    steps["against"] = measured(plan, "train", {"model": table["against"]}, at)
+                found.append({"table": table["name"], "row": row["row"], "at": at, "paper": row.get("paper", "–"),
+                              "model": row["model"], "steps": steps})
     return found
 
 
-def cost(path):
+def measured(plan, kind, row, at):
+    if kind != "train":
+        return plan.measure(kind, row["model"], at, row.get("dtype"))
+    plan.model(row["model"])
+    return plan.steps[row["model"] + ".train"]
+
+
+def cost(c):
     """Multiply-adds of a token in the dense model of this shape, in the middle of its context."""
-    c = json.loads(path.read_text())
     width, heads = c["hidden_size"], c["num_attention_heads"]
     head = c.get("head_dim") or width // heads
     kv = c.get("num_key_value_heads", heads)
@@ -93,7 +95,7 @@ def columns(kind, out, plain):
 
 
 def results(found, runner):
-    """The points with what was measured: cells, savings, commands; or why there is nothing."""
+    """The points with what was measured: cells, outputs, commands; or why there is nothing."""
     rows = []
     for point in found:
         row = {key: point[key] for key in ("table", "row", "at", "paper", "model")}
@@ -104,22 +106,24 @@ def results(found, runner):
         elif None in records.values():
             row["missing"] = f"not yet run: `make results-{runner.paper}`"
         else:
-            plain = records.pop("plain", {"output": None})["output"]
-            row["cells"], row["output"] = {}, {kind: r["output"] for kind, r in records.items()}
-            row["commands"] = [r["command"] for r in records.values()]
-            for kind, record in records.items():
-                row["cells"].update(columns(kind, record["output"], plain))
-            savings = next((r["output"] for r in records.values() if "block_flops" in r["output"]), {})
-            scale = 1.0
-            if point["against"]:
-                folder = runner.out / "models"
-                scale = cost(folder / point["model"] / "last/config.json")
-                scale /= cost(folder / point["against"] / "last/config.json")
-            for key, title in SAVINGS.items():
-                if key in savings:
-                    row["cells"][title] = f"{savings[key] * (scale if key == 'net_flops' else 1.0):.2f}"
+            row.update(measures(records))
         rows.append(row)
     return rows
+
+
+def measures(records):
+    plain = records.pop("plain", {}).get("output")
+    shape, against = records.pop("shape", None), records.pop("against", None)
+    outputs = {kind: record["output"] for kind, record in records.items()}
+    cells = {}
+    for kind, output in outputs.items():
+        cells.update(columns(kind, output, plain))
+    savings = next((o for o in outputs.values() if "block_flops" in o), {})
+    scale = cost(shape["shape"]) / cost(against["shape"]) if shape else 1.0
+    for key, title in SAVINGS.items():
+        if key in savings:
+            cells[title] = f"{savings[key] * (scale if key == 'net_flops' else 1.0):.2f}"
+    return {"cells": cells, "output": outputs, "commands": [record["command"] for record in records.values()]}
 
 
 def line(cells):
