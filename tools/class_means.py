@@ -3,7 +3,7 @@
 
 Runs `fathom inspect` on the first BYTES of PASSAGES documents of TEXT (between lines <|endoftext|>), each into a folder of
 OUT, and prints one JSON object: of every class of token how many there were, the mean depth (share of the units run) and
-the mean score; the ten tokens with the largest and the smallest mean depth; skip ratios by layer.
+the mean score; the ten tokens that are highest and lowest in each; skip ratios by unit.
 """
 import collections
 import json
@@ -28,7 +28,7 @@ for number, passage in enumerate(documents):
         scores = [s for s in token["scores"] if s is not None]
         depth = sum(token["ran"]) / len(token["ran"])
         classes[token["class"]].append((depth, sum(scores) / len(scores) if scores else None))
-        tokens[token["text"]].append(depth)
+        tokens[token["text"]].append(classes[token["class"]][-1])
     for place, unit in enumerate(trace["units"]):
         units[place].append(unit["skip_ratio"])
 
@@ -38,9 +38,14 @@ def mean(values):
     return sum(values) / len(values) if values else None
 
 
-often = sorted((mean(d), t) for t, d in tokens.items() if len(d) >= min(5, len(documents)))
+def extremes(which):
+    """Of the tokens that came several times."""
+    rated = [(mean(rows[which] for rows in seen), text) for text, seen in tokens.items() if len(seen) >= min(5, len(documents))]
+    rated = [text for value, text in sorted((v, t) for v, t in rated if v is not None)]
+    return {"lowest": rated[:10], "highest": rated[::-1][:10]}
+
+
 print(json.dumps({
     "classes": {name: {"n": len(rows), "depth": mean(d for d, _ in rows), "score": mean(s for _, s in rows)}
                 for name, rows in sorted(classes.items())},
-    "least": [t for _, t in often[:10]], "most": [t for _, t in often[::-1][:10]],
-    "skip_ratio_by_unit": [mean(units[u]) for u in sorted(units)]}))
+    "by_depth": extremes(0), "by_score": extremes(1), "skip_ratio_by_unit": [mean(units[u]) for u in sorted(units)]}))

@@ -55,11 +55,18 @@ def speed(measured):
     return f"{measured['median']:.0f} ({measured['min']:.0f}–{measured['max']:.0f})"
 
 
+def code(token):
+    return "`" + token.strip().replace("`", "'") + "`"
+
+
 def classes(output):
-    rated = [(c["depth"], name, c["score"]) for name, c in output["classes"].items()]
-    by_score = len({depth for depth, _, _ in rated}) == 1 and all(score is not None for _, _, score in rated)
-    rated = sorted(((score if by_score else depth), name) for depth, name, score in rated)
-    return ", ".join(f"{name} {value:.3f}" for value, name in rated)
+    """By what ran; by the score where everything ran."""
+    which = "depth" if len({c["depth"] for c in output["classes"].values()}) > 1 else "score"
+    rated = sorted((c[which], name) for name, c in output["classes"].items())
+    tokens = output[f"by_{which}"]
+    return {"by class, least first": ", ".join(f"{name} {value:.4g}" for value, name in rated),
+            "lowest tokens": " ".join(code(t) for t in tokens["lowest"] if t.strip()),
+            "highest tokens": " ".join(code(t) for t in tokens["highest"] if t.strip())}
 
 
 def columns(kind, out, plain):
@@ -91,7 +98,7 @@ def columns(kind, out, plain):
         return {"parameters of the gates": out["method_parameters"], "share of the model's": f"{100 * share:.3f} %"}
     if kind == "train":
         return {"training, tokens/s": f"{out['tokens_per_s']:.0f}", "net FLOPs, training": f"{out['net_flops']:.2f}"}
-    return {"by class, least first": classes(out)}
+    return classes(out)
 
 
 def results(found, runner):
