@@ -90,7 +90,7 @@ class Plan:
         data = spec.get("data", self.values["recipes"][recipe]["data"])
         data = data if isinstance(data, list) else self.value(data)
         argv = ["{fathom}", "tune" if base.args else "train", "--config", CONFIGS / f"{recipe}.json", *base.args,
-                "-o", folder, "--data", *data, "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
+                "-o", folder, *(word for text in data for word in ("--data", text)), "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
                 *self.settings(recipe, own)]
         step = self.step(f"{name}.train", argv, base.steps, spec.get("alone", False), folder)
         if own.get("method.frozen_backbone"):
