@@ -8,6 +8,7 @@ import json
 import pathlib
 
 CONFIGS = pathlib.Path("configs/results")
+WORD_ORDER = "{out}/word_order.jsonl"
 
 
 class Step:
@@ -87,10 +88,10 @@ class Plan:
         recipe, own, folder = spec["recipe"], spec["set"], f"{{out}}/models/{name}"
         family = spec.get("family", self.values["recipes"][recipe].get("family", "small"))
         base = self.model(spec["from"]) if "from" in spec else Model([], family)
-        data = spec.get("data", self.values["recipes"][recipe]["data"])
-        data = data if isinstance(data, list) else self.value(data)
+        texts = self.value(spec.get("data", self.values["recipes"][recipe]["data"]))
+        data = [word for text in texts for word in ("--data", text)]
         argv = ["{fathom}", "tune" if base.args else "train", "--config", CONFIGS / f"{recipe}.json", *base.args,
-                "-o", folder, *(word for text in data for word in ("--data", text)), "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
+                "-o", folder, *data, "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
                 *self.settings(recipe, own)]
         step = self.step(f"{name}.train", argv, base.steps, spec.get("alone", False), folder)
         if own.get("method.frozen_backbone"):
@@ -118,13 +119,15 @@ class Plan:
         kind = {"tasks": "eval"}.get(kind, kind)
         how = ([] if at == "own" else ["--budget", at]) + (["--dtype", dtype] if dtype else [])
         step = f"{name}.{at}{'.' + dtype if dtype else ''}.{kind}"
-        chosen = [*model.args, *how]
+        chosen, needs = [*model.args, *how], model.steps
         tail = ["-t", "{threads}", "--json", "-q"]
         if kind == "nll":
             text, window, tokens = v["nll"]
             argv = ["{python}", "tools/window_nll.py", "{fathom}", text, window, tokens, *chosen, "-t", "{threads}"]
         elif kind in ("eval", "lambada"):
             tasks, limit = v[kind]
+            if tasks == WORD_ORDER:
+                needs = [*needs, self.step("word_order", ["{python}", "tools/word_order.py", v["words_of"], tasks, limit])]
             argv = ["{fathom}", "eval", *chosen, "--tasks", tasks, "--data-dir", "{benchmarks}", "--limit", limit, *tail]
         elif kind == "bench":
             argv = ["{fathom}", "bench", *chosen, *v["bench"], *tail]
@@ -141,4 +144,4 @@ class Plan:
                     "{out}/inspect/" + step, *chosen, "-t", "{threads}"]
         else:
             raise SystemExit(f"results.py: no measure '{kind}'")
-        return self.step(step, argv, model.steps, kind in ("bench", "generate", "speculate"))
+        return self.step(step, argv, needs, kind in ("bench", "generate", "speculate"))
