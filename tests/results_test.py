@@ -114,6 +114,50 @@ class Results(unittest.TestCase):
         self.assertIn("another results.py is at work", err)
 
 
+class Tools(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def run_tool(self, *command):
+        return subprocess.run([str(c) for c in command], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    def test_a_model_without_blocks_is_the_model_that_skips_them(self):
+        fathom = os.environ.get("FATHOM", ROOT / "build/fathom")
+        small = ["--data", "configs/small/secret_garden.txt", "-t", "1", "-q", "--json"]
+        for setting in ("schedule_steps=1", "batch=2", "context=64", f"data_cache={self.folder}/tokens"):
+            small += ["--set", setting]
+        shape = [f"model.{k}={v}" for k, v in {"width": 32, "layers": 4, "ffn_width": 32, "context": 64}.items()]
+        self.run_tool(fathom, "train", "--config", "configs/results/scratch.json", "-o", self.folder / "dense", *small,
+                      *(word for s in shape for word in ("--set", s)))
+        dense, short, pruned = self.folder / "dense/last", self.folder / "short", self.folder / "pruned"
+        self.run_tool(fathom, "tune", "-m", dense, "--method", "short_gpt", "-o", short, *small, "--set",
+                      "method.frozen_backbone=true", "--set", "method.count=2")
+        self.assertEqual(len(json.loads(self.run_tool("tools/drop_blocks.py", dense, short, pruned))["dropped"]), 2)
+        text = ["-p", "Mistress Mary, quite contrary, how does your garden grow?", "--json", "-q"]
+        skipped = json.loads(self.run_tool(fathom, "score", "-m", dense, "--adapter", short, *text))
+        removed = json.loads(self.run_tool(fathom, "score", "-m", pruned, *text))
+        self.assertEqual(skipped["logprobs"], removed["logprobs"])
+
+    def test_no_document_is_in_two_pieces(self):
+        documents = [f"document {i} " * 20 for i in range(40)]
+        (self.folder / "all.txt").write_text("\n<|endoftext|>\n".join(documents))
+        self.run_tool("tools/split_text.py", self.folder / "all.txt", self.folder / "cut")
+        pieces = [{d.strip() for d in (self.folder / f"cut-{piece}.txt").read_text().split("<|endoftext|>")}
+                  for piece in ("train", "valid", "test")]
+        self.assertEqual([len(p) for p in pieces], [32, 4, 4])
+        self.assertEqual(set.union(*pieces), {d.strip() for d in documents})
+
+    def test_the_gold_choice_is_the_text(self):
+        text = ROOT / "configs/small/secret_garden.txt"
+        self.run_tool("tools/word_order.py", text, self.folder / "items.jsonl", 8)
+        for line in (self.folder / "items.jsonl").read_text().splitlines():
+            item = json.loads(line)
+            there = [f"{item['ctx']} {choice}" in text.read_text() for choice in item["choices"]]
+            self.assertEqual([i for i, found in enumerate(there) if found], [item["gold"]])
+
+
 class Papers(unittest.TestCase):
     def test_every_row_is_run_or_says_why_not(self):
         for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):

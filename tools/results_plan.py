@@ -32,6 +32,8 @@ class Model:
 def read(name, size):
     """The paper's config, and what its size says: sizes.json with the paper's own values on top."""
     path = pathlib.Path(name) if name.endswith(".json") else CONFIGS / f"{name}.json"
+    if not path.exists():
+        raise SystemExit(f"results.py: there is no {path}: a paper is gateskip, mindskip, skipmiddle or skiplayer")
     config = json.loads(path.read_text())
     values = json.loads((CONFIGS / "sizes.json").read_text())[size]
     for key, own in config.get("sizes", {}).get(size, {}).items():

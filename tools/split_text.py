@@ -8,11 +8,13 @@ bytes (7,000,000, 1,500,000 and 1,500,000 unless given).
 import pathlib
 import sys
 
+if len(sys.argv) not in (3, 6):
+    sys.exit(__doc__)
 text, prefix = sys.argv[1:3]
 sizes = [int(s) for s in sys.argv[3:6]] or [7_000_000, 1_500_000, 1_500_000]
 whole = sys.stdin.read() if text == "-" else pathlib.Path(text).read_text()
 pieces = {"train": [], "valid": [], "test": []}
-left = dict(zip(pieces, sizes, strict=True))
+left = dict(zip(pieces, sizes))
 for number, document in enumerate(whole.split("<|endoftext|>")):
     piece = {0: "valid", 1: "test"}.get(number % 10, "train")
     document = document.strip()
