@@ -170,6 +170,12 @@ TEST(Cli, GenerateJsonHasItsFields) {
   EXPECT_EQ(out.at("skip_ratio"), 0);
   for (const char* field : {"block_flops", "net_flops", "net_bytes"}) EXPECT_EQ(out.at(field), 1) << field;
   EXPECT_EQ(out.at("depth"), std::vector<double>(12, 5.0));
+  std::string pieces;
+  for (const nlohmann::json& piece : out.at("pieces")) {
+    pieces += piece.at("text").get<std::string>();
+    EXPECT_EQ(piece.at("depth"), 5.0);
+  }
+  EXPECT_EQ(pieces, out.at("text"));
   for (const char* field : {"cache_bytes", "cache_bytes_dense"})  // 16 rows: one page in each layer
     EXPECT_EQ(out.at(field), 64 * 5 * 4 * 8 * 2 * 2) << field;
 }

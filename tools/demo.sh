@@ -1,22 +1,17 @@
 #!/usr/bin/env bash
-# What the engine does, in a minute: continues a prompt, answers a question, says how fast.
+# The show: one model at full depth, at calibrated savings, and with lossless self-speculation, side by side. Leaves
+# runs/demo/index.html.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-show() { printf '\n\033[1m$ fathom %s\033[0m\n' "$(printf '%q ' "$@")"; build/fathom "$@"; }
-
-if model=$(tools/fetch_smollm2.sh); then
-  model=${model#"$PWD"/}
-  show generate -m "$model" -p 'The capital of France is' -n 24 --temp 0
-  show generate -m "$model" -p 'Why is the sky blue? Answer in one sentence.' -n 64 --temp 0 --chat-template auto
-  echo; echo "The same model with the routers that ship, at nine tenths of its blocks' work:"
-  show generate -m "$model" --adapter models/smollm2-135m-priced --budget 0.9 -p 'The capital of France is' -n 24 --temp 0 --show-depth
-  echo; echo "Drafted with fewer layers, verified with all of them: the full model's own text, word for word."
-  show generate -m "$model" --adapter models/smollm2-135m-priced --speculate auto --draft-budget 0.8 -p 'The capital of France is' -n 24 --temp 0
-else
-  echo "Without a network: the model that ships, 260 thousand parameters, trained on children's stories." >&2
-  model=builtin
-  show generate -m "$model" -p 'Once upon a time' -n 200 --temp 0
-  show generate -m "$model" -p 'One day, a dog' -n 100 -s 1
+model=$(tools/fetch_smollm2.sh) || model=builtin
+if command -v python3 >/dev/null || tools/install_packages.sh demo; then
+  exec tools/demo.py --out runs/demo "$model"
 fi
-show bench -m "$model" -p 128 -n 64 -r 3
+
+echo "Without python3 there is no table and no page; the model itself needs none:" >&2
+if [ "$model" = builtin ]; then
+  exec build/fathom generate -m builtin -p "Once upon a time" -n 100 --temp 0 --show-depth
+fi
+exec build/fathom generate -m "$model" --adapter models/smollm2-135m-priced --budget 0.9 -p "The capital of France is" \
+  -n 48 --temp 0 --show-depth

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# install_packages.sh GROUP…: installs through apt what is missing of the named groups: build, test, fetch, lint,
-# tidy, fuzz, cross. Asks nothing, and does nothing when all of it is there. Without apt it says what is needed and fails.
+# install_packages.sh GROUP…: installs through apt what is missing of the named groups: build, test, demo, fetch,
+# lint, tidy, fuzz, cross. Asks nothing, and does nothing when all of it is there. Without apt it says what is needed and fails.
 set -euo pipefail
 
 # What must be there, how to see that it is (a command, or a pkg-config module), and its Debian package.
@@ -25,6 +25,7 @@ module benchmark libbenchmark-dev
 END
       ;;
     test) printf '%s\n' 'command python3 python3' 'command xz xz-utils' 'command gnuplot gnuplot-nox' ;;
+    demo) printf '%s\n' 'command python3 python3' ;;
     fetch) printf '%s\n' 'command python3 python3' 'python pip python3-pip' ;;
     lint) printf '%s\n' 'command python3 python3' 'command clang-format clang-format' ;;
     tidy) printf '%s\n' 'command clang-tidy clang-tidy' ;;

@@ -105,7 +105,17 @@ void log_depth(const std::vector<double>& depth, int64_t layers) {
                        mean, layers, *least, *most));
 }
 
-void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampler, Session& session) {
+// The text as it came, each stretch with the depth that --show-depth would shade it by.
+using Pieces = std::vector<std::pair<std::string, double>>;
+
+nlohmann::ordered_json to_json(const Pieces& pieces) {
+  nlohmann::ordered_json out = nlohmann::ordered_json::array();
+  for (const auto& [text, depth] : pieces) out.push_back({{"text", text}, {"depth", depth}});
+  return out;
+}
+
+void print_result(const GenerateResult& r, const Options& o, const Pieces& pieces, SamplerConfig sampler,
+                  Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
@@ -138,6 +148,7 @@ void print_result(const GenerateResult& r, const Options& o, SamplerConfig sampl
   session.feeder().settle(0);
   add_cache_bytes(out, session.feeder().cache());
   out["depth"] = r.depth;
+  out["pieces"] = to_json(pieces);
   out["sampler"] = nlohmann::ordered_json::parse(fields_to_json(fields_of(sampler)));
   print_json(out);
 }
@@ -163,12 +174,15 @@ int run_generate(const Arguments& arguments) {
   options.cancel = &interrupted();
   const int64_t layers = session.model().config.layers;
   const bool shades = o.show_depth && !o.model.json && in_colour(o.color);
-  if (!o.model.json) {
-    options.on_text = [&](const TextPiece& piece) {
-      const std::string shown = for_terminal(piece.text);
-      print(shades ? shaded(shown, piece.depth, layers) : shown);
-    };
-  }
+  Pieces pieces;
+  options.on_text = [&](const TextPiece& piece) {
+    if (o.model.json) {
+      pieces.emplace_back(piece.text, piece.depth);
+      return;
+    }
+    const std::string shown = for_terminal(piece.text);
+    print(shades ? shaded(shown, piece.depth, layers) : shown);
+  };
   const std::vector<int32_t> prompt = prompt_ids(session, o, text);
   const auto length = static_cast<int64_t>(prompt.size());
   if (length > session.context()) {
@@ -181,7 +195,7 @@ int run_generate(const Arguments& arguments) {
   if (o.show_depth || o.model.json) session.feeder().record(&trace);
   Generator generator(session.feeder());
   const GenerateResult result = generator.run(prompt, options);
-  print_result(result, o, options.sampler, session);
+  print_result(result, o, pieces, options.sampler, session);
   if (shades) print(depth_legend(layers));
   return result.finish == FinishReason::kCancelled ? kInterruptedExit : 0;
 }
