@@ -20,8 +20,8 @@ import demo_shades
 
 ROUTERS = "models/smollm2-135m-priced"
 CHAT = ["--chat-template", "auto"]
-PROMPTS = [("The capital of France is", []),
-           ("Photosynthesis is the process by which plants", []),
+PROMPTS = [("Photosynthesis is the process by which plants", []),
+           ("The city of Paris is known for", []),
            ("Why is the sky blue? Answer in one sentence.", CHAT)]
 STORIES = [("Once upon a time", []), ("One day, a dog", [])]
 SECONDS = 150  # no further round begins after so long
@@ -118,7 +118,7 @@ def main():
     adapter = [] if args.model == "builtin" else ["--adapter", ROUTERS]
     info = run(args.fathom, "info", "-m", args.model, *adapter)
     name = pathlib.Path(args.model).name
-    print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy, {args.rounds} rounds in turns",
+    print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy, in turns",
           flush=True)
     settings = measure(args, info, adapter)
     compare(settings)

@@ -84,8 +84,8 @@ def page(data):
 <html lang="en"><head><meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>fathom: {html.escape(data["model"])} at several depths</title><style>{STYLE}</style></head><body>
 <h1>{html.escape(data["model"])} at several depths</h1>
-<p class="soft">{html.escape("; ".join(data["version"]))}. Greedy, at most {data["tokens"]} tokens; the settings took turns,
-the numbers are medians over {len(data["settings"][0]["tokens_per_s"])} rounds.</p>
+<p class="soft">{html.escape("; ".join(data["version"]))}. Greedy, at most {data["tokens"]} tokens; the settings took turns;
+speeds are medians over the rounds ({len(data["settings"][0]["tokens_per_s"])}).</p>
 <table><tr>{heading}</tr>{cells}</table>
 <ul>{"".join(f"<li>{html.escape(line)}</li>" for line in remarks(data))}</ul>
 <p>Each token on a ground that says how many layers ran for it: <span class="answer">{legend}</span></p>
@@ -109,20 +109,27 @@ def picture(data, prompts=2):
         extra = "".join(f' {key.replace("_", "-")}="{value}"' for key, value in more.items())
         out.append(f'<text x="{x:g}" y="{at:g}" font-size="{size}"{extra}>{html.escape(words)}</text>')
 
+    def shaded_line(line, at):
+        x = left
+        out.append('<g font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12.5">')
+        for words, depth in line:
+            ground, ink = demo_shades.colours(depth, layers)
+            out.append(f'<rect x="{x:g}" y="{at - 14:g}" width="{em * len(words):g}" height="20" fill="{ground}"/>')
+            shown = words.strip(" ")
+            if shown:
+                begin = x + em * (len(words) - len(words.lstrip(" ")))
+                out.append(f'<text x="{begin:g}" y="{at:g}" fill="{ink}" textLength="{em * len(shown):g}" '
+                           f'lengthAdjust="spacingAndGlyphs">{html.escape(shown)}</text>')
+            x += em * len(words)
+        out.append("</g>")
+
     for i in range(min(prompts, len(data["settings"][0]["answers"]))):
         text(24, y, "▸ " + data["settings"][0]["answers"][i]["prompt"], 15, font_weight="bold")
         y += 26
         for setting in data["settings"]:
             text(24, y, setting["name"], 13, fill="#5c5c63")
             for line in demo_shades.lines(setting["answers"][i]["pieces"], int((width - left - 20) / em)):
-                x = left
-                for words, depth in line:
-                    ground, ink = demo_shades.colours(depth, layers)
-                    wide = em * len(words)
-                    out.append(f'<rect x="{x:g}" y="{y - 14:g}" width="{wide:g}" height="20" fill="{ground}"/>')
-                    text(x, y, words, 12.5, fill=ink, textLength=f"{wide:g}", lengthAdjust="spacingAndGlyphs",
-                         font_family="DejaVu Sans Mono, Menlo, Consolas, monospace", style="white-space:pre")
-                    x += wide
+                shaded_line(line, y)
                 y += 23
         y += 16
     text(24, y, "layers run", 13, fill="#5c5c63")

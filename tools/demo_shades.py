@@ -25,7 +25,7 @@ def in_terminal(text, depth, layers):
 
 def lines(pieces, width):
     """The pieces ({text, depth}) in lines of at most `width` characters, lists of (text, depth), broken before a piece
-    that begins with a space; line ends in the text are shown as ⏎."""
+    that begins with a space, which goes; line ends in the text are shown as ⏎."""
     out, used = [[]], 0
     words = []  # stretches that are not broken: a piece, and those after it without a space before them
     for piece in pieces:
@@ -39,6 +39,9 @@ def lines(pieces, width):
         if used and used + length > width:
             out.append([])
             used = 0
+        if used == 0 and word[0][0].startswith(" "):
+            word[0] = (word[0][0][1:], word[0][1])
+            length -= 1
         for text, depth in word:  # a word longer than a line is cut
             for begin in range(0, len(text), width):
                 out[-1].append((text[begin:begin + width], depth))
