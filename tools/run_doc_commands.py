@@ -115,7 +115,7 @@ def copy_repository(folder):
 
 def stand_ins(folder, fathom):
     """The files that pages name and do not make: text, benchmarks, a model and routers for it."""
-    (folder / "README.md").write_text((ROOT / "README.md").read_text()[:1000])  # it is scored
+    (folder / "README.md").write_text((ROOT / "README.md").read_text()[:500])  # it is scored
     novel = (ROOT / "configs/small/secret_garden.txt").read_text()[:40000]
     (folder / "data").mkdir()
     for name in ("text", "held-out", "wikitext2-test", "data/wikipedia-train", "data/wikinews-train", "data/novels-train"):
