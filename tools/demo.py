@@ -19,6 +19,7 @@ import demo_pages
 import demo_shades
 
 ROUTERS = "models/smollm2-135m-priced"
+RECIPE, TEXT = "configs/small/priced.json", "configs/small/secret_garden.txt"
 CHAT = ["--chat-template", "auto"]
 PROMPTS = [("Photosynthesis is the process by which plants", []),
            ("The city of Paris is known for", []),
@@ -34,11 +35,25 @@ def run(fathom, *options):
     return json.loads(result.stdout)
 
 
+def adapter_of(args, info):
+    """The options that bring routers: those that ship for SmolLM2; none where the model has its own; else new ones."""
+    if args.model != "builtin":
+        return ["--adapter", ROUTERS]
+    if info["method"] != "dense":
+        return []
+    folder = str(args.out / "routers")
+    print("tuning routers onto the small model first (configs/small/priced.json)", flush=True)
+    if not (args.out / "routers/adapter_config.json").exists():
+        run(args.fathom, "tune", "--config", RECIPE, "-o", folder)
+    run(args.fathom, "calibrate", "-m", args.model, "--adapter", folder, "--data", TEXT, "--budgets", "0.9,0.8,0.7")
+    return ["--adapter", folder]
+
+
 def settings_of(info, adapter):
     """Names and options: full depth, the budgets that are calibrated, and speculation, the text of the first."""
     tables = info.get("calibration") or {}
     budgets = sorted({b for table in tables.values() for b in table}, reverse=True)
-    own = info.get("method", "dense") not in (None, "none", "dense") and not adapter
+    own = info["method"] != "dense" and not adapter
     yield "own rule" if own else "full depth", []
     for budget in (0.9, 0.8):
         if budgets and budgets[-1] <= budget:
@@ -115,7 +130,8 @@ def main():
     parser.add_argument("--rounds", default=3, type=int)
     args = parser.parse_args()
 
-    adapter = [] if args.model == "builtin" else ["--adapter", ROUTERS]
+    args.out.mkdir(parents=True, exist_ok=True)
+    adapter = adapter_of(args, run(args.fathom, "info", "-m", args.model))
     info = run(args.fathom, "info", "-m", args.model, *adapter)
     name = pathlib.Path(args.model).name
     print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy, in turns",
@@ -128,7 +144,6 @@ def main():
     show_answers(settings, info["layers"], colour)
     show_table(data)
 
-    args.out.mkdir(parents=True, exist_ok=True)
     shown = settings[min(1, len(settings) - 1)]  # the first saving, or speculation where there is none
     budget = shown["options"] if "--budget" in shown["options"] else []
     run(args.fathom, "inspect", "-m", args.model, *budget, "-p",
