@@ -113,6 +113,11 @@ def copy_repository(folder):
         (folder / place / "fathom").symlink_to(pathlib.Path(__file__).resolve())
 
 
+def environment(folder, fathom):
+    return {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "FATHOM_UNDER_TEST": fathom,
+            "FATHOM_MODELS": os.environ.get("FATHOM_MODELS", str(ROOT / "models")), "XDG_CACHE_HOME": str(folder / "cache")}
+
+
 def stand_ins(folder, fathom):
     """The files that pages name and do not make: text, benchmarks, a model and routers for it."""
     (folder / "README.md").write_text((ROOT / "README.md").read_text()[:500])  # it is scored
@@ -129,7 +134,8 @@ def stand_ins(folder, fathom):
     for command in (["convert", "-m", "builtin", "-o", "model.gguf"],
                     ["tune", "--config", "configs/small/priced.json", "-o", "routers"],
                     ["calibrate", "-m", "builtin", "--adapter", "routers", "--data", "text.txt", "--budgets", "0.9,0.8,0.7"]):
-        subprocess.run([fathom, *shim([*command, "-q"])], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([fathom, *shim([*command, "-q"])], cwd=folder, env=environment(folder, fathom), check=True,
+                       stdout=subprocess.DEVNULL)
 
 
 def script_of(blocks):
@@ -147,11 +153,9 @@ def run_page(path, blocks, folder, prepared, fathom):
         smollm2 = "builtin"
         shutil.copytree(folder / "routers", folder / "models/smollm2-135m-priced", dirs_exist_ok=True)
     (folder / "tools/fetch_smollm2.sh").write_text(f"#!/bin/sh\necho {shlex.quote(smollm2)}\n")
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "FATHOM_UNDER_TEST": fathom,
-                   "FATHOM_MODELS": os.environ.get("FATHOM_MODELS", str(ROOT / "models")),
-                   "XDG_CACHE_HOME": str(folder / "cache")}
-    result = subprocess.run(["bash", "-x", "-c", script_of(blocks)], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    result = subprocess.run(["bash", "-x", "-c", script_of(blocks)], cwd=folder, env=environment(folder, fathom),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            errors="replace")
     (folder / "log.txt").write_text(result.stdout)
     if result.returncode == 0:
         return ""
@@ -172,17 +176,17 @@ def missing_targets(blocks):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fathom", default=str(ROOT / "build/fathom"))
-    parser.add_argument("--work", default=str(ROOT / "build/doc-commands"))
+    parser.add_argument("--work", default=str(ROOT / "build"), help="where the folder doc-commands is made, or made anew")
     parser.add_argument("--list", action="store_true", help="say what would run, and why the rest would not")
     parser.add_argument("pages", nargs="*")
     args = parser.parse_args()
 
     pages = [pathlib.Path(page).resolve() for page in args.pages] or [
         ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "models").glob("*/README.md"))]
-    work, fathom = pathlib.Path(args.work).resolve(), os.path.abspath(args.fathom)
-    shutil.rmtree(work, ignore_errors=True)
+    work, fathom = pathlib.Path(args.work).resolve() / "doc-commands", os.path.abspath(args.fathom)
     prepared, problems = work / "prepared", []
     if not args.list:
+        shutil.rmtree(work, ignore_errors=True)
         copy_repository(prepared)
         stand_ins(prepared, fathom)
     for page in pages:
@@ -200,8 +204,7 @@ def main():
         if not runnable:
             continue
         begun = time.monotonic()
-        wrong = run_page(page, runnable, work / str(page.relative_to(ROOT)).replace("/", "-"),
-                         prepared, fathom)
+        wrong = run_page(page, runnable, work / str(page.relative_to(ROOT)).replace("/", "-"), prepared, fathom)
         print(f"{page.relative_to(ROOT)}: {len(runnable)} blocks, {time.monotonic() - begun:.1f} s", flush=True)
         problems += [wrong] if wrong else []
     if problems:
