@@ -17,7 +17,7 @@ packages:
 build/build.ninja: | packages
 	cmake --preset release
 
-demo: build  ## fetch SmolLM2-135M (without a network: use the model that ships) and let it answer
+demo: build  ## fetch SmolLM2-135M (without a network: use the model that ships) and run it at several depths, side by side
 	@tools/demo.sh
 
 test: build/build.ninja  ## build and run every test
