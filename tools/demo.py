@@ -3,7 +3,7 @@
 
 Prints the answers, shaded by depth where stdout is a terminal, and a table; writes OUT/demo.json (all numbers),
 OUT/index.html, and OUT/inspect (`fathom inspect` of one answer). The settings take turns, so that whatever else the
-machine does hits them alike; speed-ups are taken round by round.
+machine does hits them alike; of each answer the fastest round counts.
 """
 import argparse
 import json
@@ -63,24 +63,21 @@ def settings_of(info, adapter):
 
 
 def measure(args, info, adapter):
-    """Rounds in which every prompt is answered at every setting; the first round's answers, every round's speeds."""
+    """Rounds in which every prompt is answered at every setting; the answers, and the seconds of every round."""
     prompts = STORIES if args.model == "builtin" else PROMPTS
-    settings = [{"name": name, "options": options, "answers": [], "tokens_per_s": []}
-                for name, options in settings_of(info, adapter)]
+    settings = [{"name": name, "options": options, "answers": []} for name, options in settings_of(info, adapter)]
     begun = time.monotonic()
     for turn in range(args.rounds):
         if time.monotonic() - begun > SECONDS:
             break
-        for setting in settings:
-            tokens, seconds = 0, 0.0
-            for text, chat in prompts:
+        for i, (text, chat) in enumerate(prompts):
+            for setting in settings:
                 answer = run(args.fathom, "generate", "-m", args.model, "-p", text, *chat, *setting["options"],
                              "-n", str(args.tokens), "--temp", "0")
-                tokens += answer["generated_tokens"]
-                seconds += answer["generated_tokens"] / max(answer["decode_tokens_per_s"], 1e-9)
                 if turn == 0:
-                    setting["answers"].append({"prompt": text, **answer})
-            setting["tokens_per_s"].append(tokens / seconds)
+                    setting["answers"].append({"prompt": text, **answer, "seconds": []})
+                seconds = answer["generated_tokens"] / max(answer["decode_tokens_per_s"], 1e-9)
+                setting["answers"][i]["seconds"].append(seconds)
     return settings
 
 
@@ -88,8 +85,9 @@ def compare(settings):
     """Adds to each setting what the table shows."""
     first = settings[0]
     for setting in settings:
-        ratios = [a / b for a, b in zip(setting["tokens_per_s"], first["tokens_per_s"])]
-        setting["speed_up"] = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
+        setting["tokens_per_s"] = (sum(answer["generated_tokens"] for answer in setting["answers"]) /
+                                   sum(min(answer["seconds"]) for answer in setting["answers"]))
+        setting["speed_up"] = setting["tokens_per_s"] / first["tokens_per_s"]
         for field in ("block_flops", "net_bytes"):
             setting[field] = statistics.mean(answer[field] for answer in setting["answers"])
         setting["same_text"] = all(a["text"] == b["text"] for a, b in zip(setting["answers"], first["answers"]))

@@ -123,8 +123,10 @@ def stand_ins(folder, fathom):
     (folder / "README.md").write_text((ROOT / "README.md").read_text()[:500])  # it is scored
     novel = (ROOT / "configs/small/secret_garden.txt").read_text()[:40000]
     (folder / "data").mkdir()
-    for name in ("text", "held-out", "wikitext2-test", "data/wikipedia-train", "data/wikinews-train", "data/novels-train"):
+    for name in ("text", "held-out", "articles", "wikitext2-test", "data/wikipedia-train", "data/wikinews-train",
+                 "data/novels-train"):
         (folder / f"{name}.txt").write_text(novel)
+    (folder / "PROMPT").write_text("Mary went to the garden")
     (folder / "data/dolly.jsonl").write_text('{"text": "Mary is a girl in a garden."}\n' * 20)
     item = '{"id": "%d", "ctx": "The garden was", "choices": ["green", "seven", "on", "and"], "gold": 0}\n'
     for task in ("arc_challenge/test", "hellaswag/validation_1000", "piqa/validation"):
