@@ -25,7 +25,7 @@ PROMPTS = [("Photosynthesis is the process by which plants", []),
            ("The city of Paris is known for", []),
            ("Why is the sky blue? Answer in one sentence.", CHAT)]
 STORIES = [("Once upon a time", []), ("One day, a dog", [])]
-SECONDS = 150  # no further round begins after so long
+SECONDS = 120  # no further round begins after so long
 
 
 def run(fathom, *options):
@@ -73,7 +73,7 @@ def measure(args, info, adapter):
         for i, (text, chat) in enumerate(prompts):
             for setting in settings:
                 answer = run(args.fathom, "generate", "-m", args.model, "-p", text, *chat, *setting["options"],
-                             "-n", str(args.tokens), "--temp", "0")
+                             "-n", str(args.tokens), "--temp", "0", "-t", str(args.threads))
                 if turn == 0:
                     setting["answers"].append({"prompt": text, **answer, "seconds": []})
                 seconds = answer["generated_tokens"] / max(answer["decode_tokens_per_s"], 1e-9)
@@ -125,7 +125,8 @@ def main():
     parser.add_argument("--fathom", default="build/fathom")
     parser.add_argument("--out", default="runs/demo", type=pathlib.Path)
     parser.add_argument("--tokens", default=48, type=int)
-    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--rounds", default=5, type=int)
+    parser.add_argument("--threads", default=len(os.sched_getaffinity(0)), type=int)
     args = parser.parse_args()
 
     args.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +138,8 @@ def main():
     settings = measure(args, info, adapter)
     compare(settings)
     version = subprocess.run([args.fathom, "--version"], capture_output=True, text=True).stdout.splitlines()[:2]
-    data = {"model": name, "layers": info["layers"], "tokens": args.tokens, "version": version, "settings": settings}
+    data = {"model": name, "layers": info["layers"], "tokens": args.tokens, "threads": args.threads,
+            "version": version, "settings": settings}
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     show_answers(settings, info["layers"], colour)
     show_table(data)

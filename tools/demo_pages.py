@@ -36,6 +36,11 @@ def table(data):
     return rows
 
 
+def conditions(data):
+    return (f"{data['model']}, {data['threads']} thread{'s' if data['threads'] > 1 else ''}, greedy, at most {data['tokens']} "
+            f"tokens; of each answer the fastest of {len(data['settings'][0]['answers'][0]['seconds'])} rounds counts")
+
+
 def remarks(data):
     """What the numbers say, in words, also where they are not flattering."""
     first, *others = data["settings"]
@@ -84,8 +89,7 @@ def page(data):
 <html lang="en"><head><meta charset="utf-8"/><meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>fathom: {html.escape(data["model"])} at several depths</title><style>{STYLE}</style></head><body>
 <h1>{html.escape(data["model"])} at several depths</h1>
-<p class="soft">{html.escape("; ".join(data["version"]))}. Greedy, at most {data["tokens"]} tokens; the settings took turns;
-of each answer the fastest of {len(data["settings"][0]["answers"][0]["seconds"])} rounds counts.</p>
+<p class="soft">{html.escape(conditions(data))}. {html.escape("; ".join(data["version"]))}.</p>
 <table><tr>{heading}</tr>{cells}</table>
 <ul>{"".join(f"<li>{html.escape(line)}</li>" for line in remarks(data))}</ul>
 <p>Each token on a ground that says how many layers ran for it: <span class="answer">{legend}</span></p>
@@ -145,6 +149,8 @@ def picture(data, prompts=2):
                  **({"fill": "#5c5c63"} if r == 0 else {}))
         out.append(f'<line x1="24" x2="{width - 24}" y1="{y + 8}" y2="{y + 8}" stroke="#d9d9de"/>')
         y += 28
+    text(24, y - 2, conditions(data), 12, fill="#5c5c63")
+    y += 14
     body = "\n".join(out)
     return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" font-family="system-ui, 'DejaVu Sans', Arial, sans-serif" fill="#1d1d1f">
 <title>{html.escape(data["model"])}: the same prompts at several depths, tokens shaded by the layers that ran</title>
