@@ -103,7 +103,7 @@ TEST(Faults, APromptIsCancelledBetweenItsPieces) {
   EngineRig rig(R"({"name": "gate_skip"})");
   std::atomic<bool> stop{false};
   const Stopping policy(*rig.rig.policy, stop);
-  Feeder feeder(rig.rig.ctx, rig.rig.model, rig.many.cache, policy, *rig.many.state);
+  Feeder feeder(rig.rig.ctx, rig.rig.model, rig.many.cache, policy, rig.many.state);
   Generator generator(feeder);
   Rng rng(4);
   const Request request = request_of(random_prompt(rng, 60), 5);
