@@ -168,8 +168,13 @@ TEST(Calibration, BudgetsOutOfReach) {
 TEST(Calibration, ABudgetThatSkipMiddleWasNotTrainedToIsRefused) {
   Routed routed(R"({"name": "skip_middle"})");
   CalibrateOptions options;
-  options.budgets = {0.99f};
-  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(12, 1)}, options), UserError);
+  options.budgets = {0.5f};
+  const CalibrationText text{quiet_rows(12, 1)};
+  const float most = calibrate(routed.ctx, routed.model, *routed.policy, text, options).points[0].budget;
+  for (const float budget : {0.99f, most + 0.01f}) {  // however near
+    options.budgets = {budget};
+    EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError) << budget;
+  }
 }
 
 TEST(Calibration, AFixedListHasNothingToTurn) {
@@ -232,6 +237,49 @@ TEST(Calibration, SaysWhatTheCacheHolds) {
     }
     EXPECT_TRUE(std::isnan(table.points[1].held)) << "between two that were measured";
   }
+}
+
+// Budgets so close that the scores, which move with what is skipped, move more than their thresholds do.
+TEST(Calibration, ThresholdsNeverFall) {
+  for (const char* json :
+       {R"({"name": "gate_skip"})", R"({"name": "skip_layer"})", R"({"name": "mixture_of_depths"})"}) {
+    Routed routed(json);
+    CalibrateOptions options;
+    options.budgets.clear();
+    for (int i = 0; i < 24; ++i) options.budgets.push_back(0.9f - 0.004f * static_cast<float>(i));
+    options.tolerance = 1e-5f;
+    options.most_passes = 2;
+    const Calibration table =
+        calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(2, 1, 40)}, options);
+    for (size_t i = 1; i < table.points.size(); ++i) {
+      for (size_t unit = 0; unit < 8; ++unit)
+        ASSERT_GE(table.points[i].thresholds[unit], table.points[i - 1].thresholds[unit])
+            << json << ", point " << i;
+    }
+  }
+}
+
+TEST(Calibration, ASequenceThatSkipsALayerHoldsNothingThere) {
+  Routed routed(kMindSequence);
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  options.k_type = options.v_type = DType::kF32;
+  const Rows rows = quiet_rows(300, 1, 6);
+  const CalibrationPoint point =
+      calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
+  const ArenaScope scope(routed.ctx);
+  const Batch batch = make_batch(routed.ctx, rows);
+  const auto base = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
+  auto& state = static_cast<SkipState&>(*base);
+  for (int32_t s = 0; s < 300; ++s) state.set_thresholds(routed.ctx, s, point.thresholds);
+  Seen seen;
+  forward(routed.ctx, routed.model, batch, FreshPass{}, Watch(*routed.policy, seen), state);
+  double runs = 0;  // of a sequence, its last row decides as all that came after its pool
+  for (size_t layer = 0; layer < 4; ++layer) {
+    for (size_t s = 0; s < 300; ++s) runs += seen.kept[2 * layer][6 * s + 5];
+  }
+  EXPECT_NEAR(point.held, runs / (4 * 300), 1e-6);
+  EXPECT_LT(point.held, 0.95);
 }
 
 // Scores are those that a cache of these types gives.
