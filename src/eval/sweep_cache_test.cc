@@ -77,7 +77,8 @@ TEST(SweepCache, ATornLineIsCutOff) {
   }
   const std::string whole = file_text(folder.at("items.jsonl"));
   const size_t first = whole.find('\n') + 1;
-  for (size_t size = 0; size < whole.size(); ++size) {
+  for (const size_t size :
+       {size_t{0}, size_t{1}, first - 1, first, first + 1, first + 100, whole.size() - 1}) {
     folder.write("items.jsonl", whole.substr(0, size));
     {
       SweepCache cache(folder.path());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "infer/draft.h"
 #include "infer/story_model_test.h"
@@ -12,7 +13,7 @@
 namespace fathom {
 namespace {
 
-// Choices about small stories, more than two chunks of them.
+// Choices about small stories.
 SweepTask story_task(const Model& model, size_t items) {
   SweepTask out;
   out.task.spec.name = "stories";
@@ -40,7 +41,7 @@ struct Rig {
   SweepPlan plan;
   int64_t run = 0, kept = 0, fewer = 0;
 
-  explicit Rig(size_t items = 37) {
+  explicit Rig(size_t items = 20) {
     const std::vector<float> thresholds(10, 0.2f);
     plan.methods.push_back({.label = "dense", .model = model, .budgets = {{std::nullopt, {}}}});
     plan.methods.push_back({.label = "mine",
@@ -128,19 +129,16 @@ TEST(Sweep, EveryPointStandsBesideItsBaselines) {
 TEST(Sweep, GoesOnFromWhateverIsKept) {
   const TemporaryFolder folder;
   Rig rig;
-  const std::vector<double> expected = numbers(rig.sweep(folder.path()));
+  const std::vector<double> expected = numbers(rig.sweep(folder.path()));  // two chunks in each run
   const std::string whole = file_text(folder.at("items.jsonl"));
   Rig other;
   EXPECT_EQ(numbers(other.sweep(folder.path())), expected);
   EXPECT_EQ(other.run, 0) << "all of it was kept";
   EXPECT_EQ(file_text(folder.at("items.jsonl")), whole);
-  for (const size_t part : {3, 2, 5}) {
-    const TemporaryFolder cut;
-    std::filesystem::remove(cut.at("items.jsonl"));
-    std::filesystem::create_directories(cut.path());
-    cut.write("items.jsonl", whole.substr(0, whole.size() * (part - 1) / part));
+  for (const size_t part : {3, 6}) {
+    folder.write("items.jsonl", whole.substr(0, whole.size() * (part - 1) / part));
     Rig third;
-    EXPECT_EQ(numbers(third.sweep(cut.path())), expected) << part;
+    EXPECT_EQ(numbers(third.sweep(folder.path())), expected) << part;
     EXPECT_GT(third.run, 0);
     EXPECT_GT(third.kept, 0);
     EXPECT_EQ(third.run + third.kept, rig.run);
@@ -167,7 +165,13 @@ TEST(Sweep, RefusesToMixWhatDiffers) {
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
   expect("order of units", [](Rig& rig) { std::swap(rig.plan.drop_order[0], rig.plan.drop_order[1]); });
-  expect("model story", [](Rig& rig) { rig.story.model.weights.blocks[2].up.data<float>()[11] += 1; });
+  expect("model story", [](Rig& rig) {
+    Tensor& up = rig.story.model.weights.blocks[2].up;
+    Tensor changed = Tensor::owned(Device::kCpu, DType::kF32, up.shape());
+    std::memcpy(changed.raw(), up.raw(), static_cast<size_t>(up.nbytes()));
+    changed.data<float>()[11] += 1;
+    up = changed;
+  });
   // More of it is no other: what is there serves.
   EXPECT_EQ(error([](Rig& rig) { rig.plan.seeds = 3; }), "");
 }
