@@ -190,8 +190,11 @@ void SweepCache::append(const std::string& json) {
     }
     done += static_cast<size_t>(put);
   }
-  if (fdatasync(fd_) != 0) fail_to_write(errno);
   size_ += static_cast<int64_t>(line.size());
+  const auto now = std::chrono::steady_clock::now();
+  if (now - synced_ < std::chrono::seconds(1)) return;
+  if (fdatasync(fd_) != 0) fail_to_write(errno);
+  synced_ = now;
 }
 
 void SweepCache::fail_to_write(int error) const {

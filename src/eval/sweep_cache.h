@@ -1,6 +1,7 @@
 // What a sweep has computed, on disk as it comes: a process that dies loses the chunk it was at, no more.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,7 +23,7 @@ struct SweepSpeed {
   double tokens_per_s = 0, dense_tokens_per_s = 0;
 };
 
-// FOLDER/items.jsonl. Every line is a checksum and a JSON object, added at the end and synced; what a crash
+// FOLDER/items.jsonl. Every line is a checksum and a JSON object, added at the end; what a crash
 // or a full disk left of the last one is cut off when the file is opened again, and lines that are damaged
 // are as if they had never been there.
 class SweepCache {
@@ -51,6 +52,7 @@ class SweepCache {
   std::string folder_, path_;
   int fd_ = -1;
   int64_t size_ = 0;  // of whole lines
+  std::chrono::steady_clock::time_point synced_;
   std::map<std::string, std::string> claims_;
   std::map<std::string, SweepChunk> chunks_;
   std::map<std::string, SweepSpeed> speeds_;
