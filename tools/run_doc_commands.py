@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """run_doc_commands.py [--fathom FILE] [--work DIR] [--list] [PAGE.md…]: runs every command of the documentation, small.
 
-Pages: README.md, docs/*.md and models/*/README.md. Commands: blocks fenced as ```sh, and indented lines that begin with
-`fathom`. The commands of a page run in one shell, in order, in a folder of their own that looks like the repository's
+Pages: README.md, docs/*.md and models/*/README.md. Commands: blocks fenced as ```sh, and indented ones that begin with
+`fathom`, `tools/`, `python` or `make`. The commands of a page run in one shell, in order, in a folder of their own that looks like the repository's
 root; the first that fails ends the page and fails the test. What is changed for the sake of time:
 
 - `fathom` is called with the options of SMOKE below (an option of the page gives way to them).
@@ -75,7 +75,7 @@ def blocks_of(path):
                 sys.exit(f"{page}:{i + 1}: a fence with commands, or of no kind: ```sh is run, ```text is not")
             i, comment = end + 1, ""
             continue
-        if line.startswith("    fathom "):
+        if re.match(r"    ((build/)?fathom |tools/|python3? |make )", line):
             end = next((j for j in range(i, len(lines)) if not lines[j].startswith("    ")), len(lines))
             blocks.append(Block(page, i + 1, "\n".join(text[4:] for text in lines[i:end]), comment))
             i, comment = end, ""
