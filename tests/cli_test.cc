@@ -15,7 +15,7 @@ using Words = std::vector<std::string>;
 
 const std::string kData = FATHOM_TEST_DATA;
 const Words kVerbs{"generate", "chat",  "score", "tokenize",  "info", "convert", "quantize",
-                   "bench",    "train", "tune",  "calibrate", "eval", "inspect"};
+                   "bench",    "train", "tune",  "calibrate", "eval", "sweep",   "inspect"};
 
 Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -57,7 +57,7 @@ TEST(Cli, HelpOfEveryVerbHasAnExample) {
       EXPECT_NE(r.out.find("Example:\n  fathom " + verb), std::string::npos) << r.out;
     }
   }
-  for (const char* later : {"serve", "sweep"}) EXPECT_EQ(all.out.find(later), std::string::npos) << later;
+  EXPECT_EQ(all.out.find("serve"), std::string::npos);
 }
 
 TEST(Cli, UnknownWordsNameTheNearest) {

@@ -269,9 +269,9 @@ TEST(Faults, BudgetsOutOfRange) {
     }
     return std::string();
   };
-  EXPECT_EQ(refusal(0.6f), "");
+  EXPECT_EQ(refusal(0.4f), "");
   EXPECT_EQ(refusal(1.0f), "");
-  EXPECT_EQ(refusal(0.5f), "a budget of 0.5 is below the smallest of the calibration table, 0.6");
+  EXPECT_EQ(refusal(0.3f), "a budget of 0.3 is below the smallest of the calibration table, 0.4");
   for (const float budget : {0.0f, -1.0f, 1.0001f, NAN, INFINITY, -INFINITY})
     EXPECT_NE(refusal(budget).find("a budget must be above 0 and at most 1, got "), std::string::npos)
         << budget;
