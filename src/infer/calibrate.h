@@ -16,7 +16,7 @@ struct CalibrationPoint {
   float achieved = 1;   // β on the calibration text; NaN: not measured, it lies between two that were
   float checked = NAN;  // measured on other text; NaN: there was none
   std::vector<float> thresholds;  // (2L)
-  float held = NAN;  // of a dense cache's entries, on the calibration text; NaN: not measured
+  float held = NAN;               // of a dense cache's entries, on the calibration text; NaN: not measured
 };
 
 // For one type of weights: rounding moves scores.

@@ -65,7 +65,8 @@ TEST(EngineSpeculation, TheBooksKnowThatPassesAreShared) {
     const Work work = rig.many.feeder.work();
     return static_cast<double>(work.weight_bytes + work.cache_bytes) / batcher.stats().savings.net_bytes;
   };
-  // Not quite: the last token of an answer is decoded plainly, in a pass that counts though others were ahead.
+  // Not quite: the last token of an answer is decoded plainly, in a pass that counts though others were
+  // ahead.
   EXPECT_NEAR(dense_bytes(true) / dense_bytes(false), 1, 0.05);
 }
 
