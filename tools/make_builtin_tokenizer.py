@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_builtin_tokenizer.py OUT TEXT…: the vocabulary of the model that ships: byte-level BPE, 4096 tokens, found by
+"""make_builtin_tokenizer.py OUT TEXT…: the vocabulary of our own small models: byte-level BPE, 4096 tokens, found by
 Hugging Face's tokenizers on the named texts. Writes OUT/tokenizer.json and OUT/tokenizer_config.json."""
 import json
 import pathlib
