@@ -46,7 +46,7 @@ fuzz:  ## every parser under libFuzzer, FUZZ_SECONDS each (60)
 bench: build  ## kernel timings, then the engine's own
 	@cmake --build build --target benchmarks
 	@set -e; for bench in build/bench/*_bench; do if [ -x $$bench ]; then $$bench; fi; done
-	@build/fathom bench -m $$(tools/fetch_smollm2.sh || echo builtin)
+	@build/fathom bench -m "$$(tools/fetch_smollm2.sh || echo builtin)"
 
 results-%: build  ## a paper's tables in small: gateskip, mindskip, skipmiddle or skiplayer (docs/results.md); RESULTS="--jobs 16"
 	@tools/results.py $* $(RESULTS)

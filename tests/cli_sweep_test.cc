@@ -244,7 +244,7 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   refused(command("whole", {"--limit", "30"}), 1, "made with another task ");
   refused(command("whole", {"-c", "200"}), 1, "made with another settings (context 512");
   const ProgramResult other = run_fathom(command("whole", {"--dtype", "q8_0"}));  // after a warning
-  EXPECT_NE(other.err.find("made with another model -m"), std::string::npos) << other.err;
+  EXPECT_NE(other.err.find("made with another model of dense"), std::string::npos) << other.err;
   EXPECT_EQ(text_of(at("whole") + "/items.jsonl"), whole);
 }
 

@@ -43,8 +43,11 @@ def adapter_of(args, info):
         return []
     folder = str(args.out / "routers")
     print("tuning routers onto the small model first (configs/small/priced.json)", flush=True)
-    if not (args.out / "routers/adapter_config.json").exists():
-        run(args.fathom, "tune", "--config", RECIPE, "-o", folder)
+    if not (args.out / "routers").exists():
+        part = args.out / "routers.part"  # an interrupted run leaves routers that have learned little
+        shutil.rmtree(part, ignore_errors=True)
+        run(args.fathom, "tune", "--config", RECIPE, "-o", str(part))
+        part.rename(folder)
     run(args.fathom, "calibrate", "-m", args.model, "--adapter", folder, "--data", TEXT, "--budgets", "0.9,0.8,0.7")
     return ["--adapter", folder]
 

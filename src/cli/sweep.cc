@@ -110,6 +110,8 @@ std::string prepare_shallow(const Options& o, SweepInputs& inputs) {
   plan.shallow = true;
   if (others) return "between the dense models that were named";
   const std::string text = o.data.empty() ? "" : read_input(o.data);
+  if (!o.data.empty() && text.empty()) fail("{}: the text is empty", printable(o.data));
+  log_info("measuring which units matter least");
   plan.drop_order = measure_harm_order(inputs.base().ctx(), inputs.base().model(), text,
                                        text.empty() ? kHarmRows : kOrderRows);
   return "the same model without the units that matter least, between neighbouring depths";
@@ -137,6 +139,7 @@ SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& ba
       {"shots", o.tasks.options.shots < 0 ? "each task's own" : std::to_string(o.tasks.options.shots)},
       {"baselines", o.baselines},
       {"results depend on", plan.settings},
+      {"threads", std::to_string(inputs.plan.methods.front().model.ctx.pool().threads())},
       {"fathom", fmt::format("{} ({})", build.version, build.commit)}};
   return info;
 }
@@ -166,10 +169,10 @@ int run_sweep(const Arguments& arguments) {
   Options o;
   if (!parse(args, o, arguments)) return 0;
   std::vector<Task> tasks = load_tasks(o.tasks);
+  SweepInputs inputs(o);  // before anything is written
   Figures figures(o.folder);
   SweepCache cache(o.folder);
 
-  SweepInputs inputs(o);
   SweepPlan& plan = inputs.plan;
   EncodedTasks encoded = encode_tasks(inputs.base().tokenizer(), inputs.context(), tasks);
   for (size_t t = 0; t < tasks.size(); ++t)

@@ -21,7 +21,7 @@ std::string identity_of_files(const MethodPolicy& policy, const std::string& fol
 }  // namespace
 
 std::string label_of(const std::string& path) {
-  std::filesystem::path at(path);
+  std::filesystem::path at(printable(path));
   if (at.filename().empty()) at = at.parent_path();
   const std::string last = at.filename().string();
   const bool checkpoint = last == "last" || last.starts_with("step-");
@@ -72,7 +72,7 @@ void SweepInputs::add_model(const std::string& path) {
     fail("--also {}: its tokenizer is another one than that of {}", printable(path),
          printable(choice_.model.model));
   const bool first = models_.empty();
-  models_.push_back({first ? "-m" : path, session.ctx(), session.model()});
+  models_.push_back({session.ctx(), session.model()});
   if (session.method()) return add_method(label_of(path), session.adapter(), session.adapter_folder(), true);
   plan.methods.push_back({.label = unique_label(first ? "dense" : label_of(path)),
                           .model = models_.back(),

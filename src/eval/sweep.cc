@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <set>
 
 #include "base/format.h"
 #include "eval/sweep_identity.h"
@@ -60,12 +60,12 @@ class Sweep {
 
 void Sweep::claim() {
   cache_.claim("settings", plan_.settings);
-  std::set<const SweepModel*> claimed;
+  std::map<const SweepModel*, std::string> identities;  // reading all weights takes a moment
   for (const SweepMethod& method : plan_.methods) {
-    const SweepModel& model = method.model;
-    if (claimed.insert(&model).second)
-      cache_.claim("model " + model.label, identity_of(model.ctx, model.model));
+    const auto [identity, is_new] = identities.try_emplace(&method.model);
+    if (is_new) identity->second = identity_of(method.model.ctx, method.model.model);
     const std::string label = method.label;
+    cache_.claim("model of " + label, identity->second);
     cache_.claim("adapter or method " + label, method.identity);
     for (const SweepBudget& budget : method.budgets)
       cache_.claim(fmt::format("calibration of {} at {}", label, budget_name(budget.asked)),

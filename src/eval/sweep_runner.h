@@ -12,7 +12,6 @@ struct SweepTask {
 };
 
 struct SweepModel {
-  std::string label;
   Context& ctx;
   const Model& model;
 };

@@ -35,7 +35,7 @@ SweepTask story_task(const Model& model, size_t items) {
 
 struct Rig {
   StoryModel story;
-  SweepModel model{"story", story.ctx, story.model};
+  SweepModel model{story.ctx, story.model};
   std::unique_ptr<MethodPolicy> policy = MethodPolicy::from_json(
       R"({"name": "random", "keyed_by": "text", "seed": 77, "rows_kept": 0.7})", "test");
   SweepPlan plan;
@@ -165,7 +165,7 @@ TEST(Sweep, RefusesToMixWhatDiffers) {
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
   expect("order of units", [](Rig& rig) { std::swap(rig.plan.drop_order[0], rig.plan.drop_order[1]); });
-  expect("model story", [](Rig& rig) {
+  expect("model of ", [](Rig& rig) {
     Tensor& up = rig.story.model.weights.blocks[2].up;
     Tensor changed = Tensor::owned(Device::kCpu, DType::kF32, up.shape());
     std::memcpy(changed.raw(), up.raw(), static_cast<size_t>(up.nbytes()));
@@ -193,7 +193,7 @@ TEST(Sweep, DenseModelsThatWereNamed) {
   small.model.config.layers = 2;
   small.model.weights.blocks.resize(2);
   small.model.config.windows.resize(2);
-  const SweepModel other{"small", small.ctx, small.model};
+  const SweepModel other{small.ctx, small.model};
   rig.plan.drop_order.clear();
   rig.plan.methods.push_back({.label = "two layers", .model = other, .budgets = {{std::nullopt, {}}}});
   const std::vector<SweepPoint> points = rig.sweep(folder.path());

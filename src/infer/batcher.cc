@@ -109,7 +109,9 @@ void Batcher::plan() {
   parts_.clear();
   rows_left_ = options_.rows;
   logit_rows_left_ = most_logit_rows(feeder_.model().config.vocab);
-  const std::vector<Lane*> lanes = in_order(true);
+  std::vector<Lane*> lanes = in_order(true);
+  // Asked once: a reader may catch up meanwhile, and who started no round must not be decoded past one.
+  std::erase_if(lanes, [](const Lane* lane) { return lane->paused(); });
   if (start_rounds(lanes)) {
     for (Lane* lane : lanes) {
       if (lane->running() && lane->phase() == Phase::kDraft) plan_round(*lane);
@@ -118,17 +120,16 @@ void Batcher::plan() {
   }
   for (const bool decoding : {true, false}) {
     for (Lane* lane : lanes) {
-      if (lane->running() && lane->decodes() == decoding && !lane->paused()) plan_rows(*lane);
+      if (lane->running() && lane->decodes() == decoding) plan_rows(*lane);
     }
   }
 }
 
 // -> is everybody in a round? Then the drafts go before the verification, so that their pass reads only the
-// weights that drafts need. (Nobody waits long: who verifies waits for at most kMostDrafts passes.)
+// weights that drafts need, unless somebody has waited for as many passes as a round has drafts.
 bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
   bool all = true;
   for (Lane* lane : lanes) {
-    if (lane->paused()) continue;
     bool drafts = lane->speculates() && lane->decodes();
     if (drafts) {
       const int64_t tokens = lane->request().max_tokens,
@@ -136,7 +137,7 @@ bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
       const int64_t room = lane->request().context - lane->fed;
       drafts = lane->drafter->start(lane->slot, lane->tokens(), std::min(left, room) - 1);
     }
-    all = all && drafts;
+    all = all && drafts && stats_.passes - lane->served <= kMostDrafts;
   }
   return all;
 }

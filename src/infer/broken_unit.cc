@@ -66,7 +66,7 @@ void fail_where_it_broke(const std::string& what, Feeder& feeder, int32_t sequen
   std::string where;
   try {
     where = where_it_broke(feeder, sequence, fed);
-  } catch (const CacheFull&) {  // others hold what looking again would take
+  } catch (const UserError&) {  // such as CacheFull: others hold what looking again would take
   }
   throw UserError(what + where);
 }

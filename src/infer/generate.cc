@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/format.h"
 #include "infer/broken_unit.h"
@@ -164,7 +165,8 @@ const Writer::Written& Generator::write(Run& run) {
   try {
     return run.writer.write(run.logits);
   } catch (const UserError& error) {
-    fail_where_it_broke(error.what(), feeder_, sequence_, fed_);
+    const std::vector<int32_t> fed = std::exchange(fed_, {});  // of no use afterwards
+    fail_where_it_broke(error.what(), feeder_, sequence_, fed);
   }
 }
 
@@ -219,8 +221,9 @@ bool Generator::feed_round(Run& run) {
   try {
     return run.drafter->take(logits, trace, trace.rows() - static_cast<size_t>(logits.dim(0)));
   } catch (const UserError& error) {
-    fed_.push_back(run.writer.history().back());
-    fail_where_it_broke(error.what(), feeder_, sequence_, fed_);
+    std::vector<int32_t> fed = std::exchange(fed_, {});
+    fed.push_back(run.writer.history().back());
+    fail_where_it_broke(error.what(), feeder_, sequence_, fed);
   }
 }
 

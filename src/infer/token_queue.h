@@ -26,7 +26,8 @@ class TokenQueue {
   TokenQueue(size_t capacity, std::shared_ptr<Doorbell> engine)
       : capacity_(capacity), engine_(std::move(engine)) {}
 
-  // The engine's side. It pushes only when there is room, so that it never waits.
+  // The engine's side. It never waits: it begins a pass only when there is room, which a round may then go
+  // beyond.
   bool full() const;
   bool cancelled() const;
   void push(Token token);

@@ -331,6 +331,10 @@ constexpr AttentionBlock kTable{
     .join = join,
     .finish = finish,
 };
+// A call opens many blocks of one group of queries over one block of scratch: none of them may be unpacked
+// there.
+static_assert(kTable.unpack_from[1] > kMostQueries && kTable.unpack_from[2] > kMostQueries &&
+              kTable.unpack_from[3] > kMostQueries);
 
 }  // namespace
 }  // namespace fathom

@@ -113,6 +113,7 @@ inline void dot_block(const float* x, int64_t x_stride, int64_t rows, int64_t k,
   F32x8 w[kColumns];
   for (int64_t i = 0; i < whole; i += 8) {
     if constexpr (kRows * kColumns == 12) {  // 24 vectors of sums leave eight registers: a half at a time
+      static_assert(Load::kBytes == 4, "add_four reads f32");
       add_four<kRows, kColumns>(sums.low, xs, ws, 4 * i);
       add_four<kRows, kColumns>(sums.high, xs, ws, 4 * i + 16);
       continue;

@@ -142,8 +142,8 @@ void dot_eight(const QuantRow& x, int64_t blocks, const uint8_t* const* rows, fl
       "fsub v20.4s, v20.4s, v29.4s\n"
       "fmla v27.4s, v20.4s, v25.4s\n"
       "stp q26, q27, [%[out]]\n"
-      : [q] "+r"(q), [x_scale] "+r"(x_scale), [minus] "+r"(minus), [blocks] "+r"(blocks), [at] "+r"(at),
-        [scale_at] "+r"(scale_at), [next_at] "=&r"(next_at), [t0] "=&r"(t0), [t1] "=&r"(t1), [t2] "=&r"(t2),
+      : [q] "+&r"(q), [x_scale] "+&r"(x_scale), [minus] "+&r"(minus), [blocks] "+&r"(blocks), [at] "+&r"(at),
+        [scale_at] "+&r"(scale_at), [next_at] "=&r"(next_at), [t0] "=&r"(t0), [t1] "=&r"(t1), [t2] "=&r"(t2),
         [t3] "=&r"(t3), [t4] "=&r"(t4), [t5] "=&r"(t5)
       : [r0] "r"(rows[0]), [r1] "r"(rows[1]), [r2] "r"(rows[2]), [r3] "r"(rows[3]), [r4] "r"(rows[4]),
         [r5] "r"(rows[5]), [r6] "r"(rows[6]), [r7] "r"(rows[7]), [magic] "r"(kMagicBits), [out] "r"(out)

@@ -48,7 +48,7 @@ std::vector<Section> sections_of(const std::vector<SweepPoint>& points) {
     std::string note = fmt::format("{} items.", own.front().items);
     if (own.front().truncated > 0)
       note += fmt::format(" {} of them were cut on the left to fit the context.", own.front().truncated);
-    sections.push_back({task_name(task), slugs.of(task), std::move(note), std::move(own)});
+    sections.push_back({printable(task_name(task)), slugs.of(task), std::move(note), std::move(own)});
   }
   return sections;
 }
@@ -84,11 +84,11 @@ std::string lead(const SweepInfo& info, const std::vector<SweepPoint>& points) {
   int64_t items = 0;
   const std::vector<std::string> tasks = tasks_of(points);
   for (const std::string& task : tasks) items += of_task(points, task).front().items;
-  std::string text = fmt::format(
-      "What skipping layers costs in quality and saves in work: {} on {} task{}, {} items. Every number "
-      "stands "
-      "beside what the same savings give by other means",
-      info.model, tasks.size(), tasks.size() == 1 ? "" : "s", items);
+  std::string text =
+      fmt::format("What skipping layers costs in quality and saves in work: {} on {} task{}, {} items",
+                  info.model, tasks.size(), tasks.size() == 1 ? "" : "s", items);
+  if (info.seeds > 0 || !info.shallower.empty())
+    text += ". Every number stands beside what the same savings give by other means";
   if (info.seeds > 0) text += fmt::format(": random skipping at the same skip ratio ({} seeds)", info.seeds);
   if (!info.shallower.empty())
     text += fmt::format("{} a shallower dense model at the same net FLOPs ({})",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "base/rng.h"
 #include "ops/noise.h"
 #include "skip/methods.h"
@@ -55,6 +56,7 @@ struct TextKeys final : MethodState {
   int32_t add(int32_t sequence, int32_t position, int32_t token) {
     std::vector<int32_t>& own = of(sequence);
     const auto at = static_cast<size_t>(position);
+    if (at > own.size()) fail("random by text: row {} of a sequence came before row {}", at, own.size());
     const int32_t before = at == 0 ? 0 : own[at - 1];
     const auto mixed = philox({static_cast<uint32_t>(before), static_cast<uint32_t>(token), 0, 0}, {0, 0});
     own.resize(at + 1);
