@@ -11,10 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import results  # noqa: E402
+import results_plan  # noqa: E402
 import results_tables  # noqa: E402
 
 MODELS = {
@@ -112,6 +115,25 @@ class Results(unittest.TestCase):
             fcntl.flock(lock, fcntl.LOCK_SH)
             _, err = self.run_all(status=1)
         self.assertIn("another results.py is at work", err)
+
+
+class Sources(unittest.TestCase):
+    def test_another_text_is_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder, "text.txt")
+            text.write_text("one")
+            args = types.SimpleNamespace(threads=1, jobs=1, fathom="", data=folder, benchmarks="", base=None)
+            step = results_plan.Step("step", ["{python}", "-c", "print('{}')", "{data}/text.txt:0.5"])
+            later = results_plan.Step("later", ["{python}", "-c", "print('{}')"], needs=[step])
+            runner = results.Runner(args, "paper", pathlib.Path(folder, "out"), {"step": step, "later": later})
+            for each in (step, later):
+                runner.run(each)
+            runner.look_up()
+            self.assertEqual(set(runner.done), {"step", "later"})
+            text.write_text("another")
+            runner.done = {}
+            runner.look_up()
+            self.assertEqual(runner.done, {})
 
 
 class Tools(unittest.TestCase):

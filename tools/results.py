@@ -37,7 +37,7 @@ def arguments():
     parser.add_argument("--out", type=here, help="folder of models and results")
     parser.add_argument("--fresh", action="store_true", help="forget what was done before")
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows whose table or name has it")
-    parser.add_argument("--jobs", type=int, default=2, help="commands side by side (2)")
+    parser.add_argument("--jobs", type=at_least_one, default=2, help="commands side by side (2)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
     parser.add_argument("--fathom", type=here, default=os.environ.get("FATHOM", str(ROOT / "build/fathom")),
                         help="the program (FATHOM, or build/fathom)")
@@ -61,6 +61,12 @@ def here(path):
     return pathlib.Path(path).absolute()
 
 
+def at_least_one(text):
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
 def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
@@ -79,6 +85,12 @@ class Runner:
         names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
         return [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
 
+    def sources(self, step):
+        """The sizes of the texts and the model that the command names: they survive a move of the folders."""
+        words = {re.sub(r":[\d.]+$", "", a) for a in step.argv if a == "{base}" or a.startswith("{data}/")}
+        paths = {w: pathlib.Path(re.sub(r"\{(\w+)\}", lambda m: str(self.names[m[1]]), w)) for w in words}
+        return {word: path.stat().st_size for word, path in paths.items() if path.is_file()}
+
     def folder(self, step):
         return pathlib.Path(step.folder.replace("{out}", str(self.out))) if step.folder else None
 
@@ -88,7 +100,9 @@ class Runner:
             record = json.loads((self.out / "steps" / f"{step.name}.json").read_text())
         except (OSError, ValueError):
             return None
-        return record if record["key"] == step.key else None
+        sizes, now = record.get("sources", {}), self.sources(step)
+        same = all(sizes.get(word, size) == size for word, size in now.items())
+        return record if record["key"] == step.key and same else None
 
     def prepare(self, step):
         """Empties the folder of a step that starts anew; says whether a training goes on instead."""
@@ -96,10 +110,11 @@ class Runner:
         if not folder:
             return []
         mark = folder.with_name(folder.name + ".key")
-        if (folder / "last").exists() and mark.exists() and mark.read_text() == step.key:
+        made_from = json.dumps([step.key, self.sources(step)], sort_keys=True)
+        if (folder / "last").exists() and mark.exists() and mark.read_text() == made_from:
             return ["--resume"]
         shutil.rmtree(folder, ignore_errors=True)
-        write(mark, step.key)
+        write(mark, made_from)
         return []
 
     def run(self, step):
@@ -111,7 +126,7 @@ class Runner:
         if done.returncode:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise RuntimeError(lines[-1])
-        record = {"key": step.key, "command": shlex.join(argv), "seconds": round(time.monotonic() - start, 1),
+        record = {"key": step.key, "sources": self.sources(step), "command": shlex.join(argv), "seconds": round(time.monotonic() - start, 1),
                   "output": json.loads(done.stdout.strip().splitlines()[-1])}
         shape = self.folder(step) and self.folder(step) / "last/config.json"
         if shape and shape.exists():  # steps/ alone is enough to write the tables again, anywhere
@@ -137,7 +152,7 @@ class Runner:
 
     def look_up(self):
         for step in self.steps.values():
-            if record := self.kept(step):
+            if all(need.name in self.done for need in step.needs) and (record := self.kept(step)):
                 self.done[step.name] = record
 
     def run_all(self, progress):
