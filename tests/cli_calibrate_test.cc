@@ -2,35 +2,18 @@
 #include <gtest/gtest.h>
 
 #include "program.h"
+#include "tuned_gates.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 class CalibrateVerb : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = fs::temp_directory_path() / ("fathom-calibrate-verb-" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    std::ifstream book(FATHOM_SOURCE_DIR "/configs/small/secret_garden.txt");
-    std::string text(24000, ' ');
-    book.read(text.data(), static_cast<std::streamsize>(text.size()));
-    std::ofstream(at("text.txt")) << text;
-    Words words{"tune", "-m", "builtin", "--method", "gate_skip", "-o", at("gates"), "-q"};
-    for (const char* setting : {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar",
-                                "method.frozen_backbone=true", "method.init_std=0.2"})
-      words = words + Words{"--set", setting};
-    const auto tuned =
-        run_fathom(words + Words{"--data", at("text.txt"), "--set", "data_cache=" + at("cache")});
-    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    ASSERT_NO_FATAL_FAILURE(tune_gates(folder_));
   }
   static void TearDownTestSuite() { fs::remove_all(folder_); }
 

@@ -11,8 +11,6 @@
 namespace fathom {
 namespace {
 
-using Words = std::vector<std::string>;
-
 // The exit code, nothing on stdout, and one line on stderr that holds `part`.
 void expect_refused(const Words& arguments, int code, const std::string& part) {
   const ProgramResult r = run_fathom(arguments);

@@ -15,14 +15,8 @@ namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 const std::string kData = FATHOM_TEST_DATA;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 void expect_refused(const Words& arguments, int code, const std::string& part,
                     const ProgramOptions& options = {}) {

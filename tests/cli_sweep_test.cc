@@ -8,18 +8,13 @@
 #include <thread>
 
 #include "program.h"
+#include "tuned_gates.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 using Json = nlohmann::json;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -42,19 +37,7 @@ class SweepVerb : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = fs::temp_directory_path() / ("fathom-sweep-verb-" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    std::ifstream book(FATHOM_SOURCE_DIR "/configs/small/secret_garden.txt");
-    std::string text(24000, ' ');
-    book.read(text.data(), static_cast<std::streamsize>(text.size()));
-    std::ofstream(at("text.txt")) << text;
-    Words words{"tune", "-m", "builtin", "--method", "gate_skip", "-o", at("gates"), "-q"};
-    for (const char* setting : {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar",
-                                "method.frozen_backbone=true", "method.init_std=0.2"})
-      words = words + Words{"--set", setting};
-    const auto tuned =
-        run_fathom(words + Words{"--data", at("text.txt"), "--set", "data_cache=" + at("cache")});
-    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    ASSERT_NO_FATAL_FAILURE(tune_gates(folder_));
     fs::copy(at("gates"), at("uncalibrated"), fs::copy_options::recursive);
     const auto calibrated =
         run_fathom({"calibrate", "-m", "builtin", "--adapter", at("gates"), "--data", at("text.txt"),
@@ -68,7 +51,7 @@ class SweepVerb : public testing::Test {
                       {"gold", i % 2}};
       items << item.dump() << "\n";
     }
-    std::ofstream(at("short.txt")) << text.substr(0, 600);
+    std::ofstream(at("short.txt")) << text_of(at("text.txt")).substr(0, 600);
   }
   static void TearDownTestSuite() { fs::remove_all(folder_); }
 

@@ -11,16 +11,9 @@
 namespace fathom {
 namespace {
 
-using Words = std::vector<std::string>;
-
 const std::string kData = FATHOM_TEST_DATA;
 const Words kVerbs{"generate", "chat",  "score", "tokenize",  "info", "convert", "quantize",
                    "bench",    "train", "tune",  "calibrate", "eval", "sweep",   "inspect"};
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
 
 const Words kGreedy{"generate", "-m", "builtin", "--temp", "0", "-p", "Once upon a time"};
 

@@ -19,6 +19,12 @@
 
 namespace fathom {
 
+using Words = std::vector<std::string>;  // of a command line
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 struct ProgramResult {
   int exit_code = -1;  // 128 + signal when one ended it
   std::string out, err;

@@ -200,6 +200,18 @@ TEST(Calibration, SeveralBatchesCountTogether) {
   EXPECT_EQ(thresholds({rows}), thresholds({Rows(rows.begin(), rows.begin() + 120), second}));
 }
 
+// Who ran what, in one pass over the rows, every sequence at the same thresholds.
+Seen watched_pass(Routed& routed, const Rows& rows, std::span<const float> thresholds) {
+  const ArenaScope scope(routed.ctx);
+  const Batch batch = make_batch(routed.ctx, rows);
+  const auto base = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
+  auto& state = static_cast<SkipState&>(*base);
+  for (int32_t s = 0; s < batch.sequences; ++s) state.set_thresholds(routed.ctx, s, thresholds);
+  Seen seen;
+  forward(routed.ctx, routed.model, batch, FreshPass{}, Watch(*routed.policy, seen), state);
+  return seen;
+}
+
 // Of a dense cache's entries, those that the text really took: none for hidden rows, all where every row
 // leaves its own.
 TEST(Calibration, SaysWhatTheCacheHolds) {
@@ -216,13 +228,7 @@ TEST(Calibration, SaysWhatTheCacheHolds) {
         EXPECT_EQ(point.held, 1);
         continue;
       }
-      const ArenaScope scope(routed.ctx);
-      const Batch batch = make_batch(routed.ctx, rows);
-      const auto base = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
-      auto& state = static_cast<SkipState&>(*base);
-      for (int32_t s = 0; s < 2; ++s) state.set_thresholds(routed.ctx, s, point.thresholds);
-      Seen seen;
-      forward(routed.ctx, routed.model, batch, FreshPass{}, Watch(*routed.policy, seen), state);
+      const Seen seen = watched_pass(routed, rows, point.thresholds);
       double ran = 0;
       for (size_t unit = 0; unit < 8; unit += 2)
         ran += static_cast<double>(std::count(seen.kept[unit].begin(), seen.kept[unit].end(), 1)) /
@@ -267,13 +273,7 @@ TEST(Calibration, ASequenceThatSkipsALayerHoldsNothingThere) {
   const Rows rows = quiet_rows(300, 1, 6);
   const CalibrationPoint point =
       calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
-  const ArenaScope scope(routed.ctx);
-  const Batch batch = make_batch(routed.ctx, rows);
-  const auto base = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
-  auto& state = static_cast<SkipState&>(*base);
-  for (int32_t s = 0; s < 300; ++s) state.set_thresholds(routed.ctx, s, point.thresholds);
-  Seen seen;
-  forward(routed.ctx, routed.model, batch, FreshPass{}, Watch(*routed.policy, seen), state);
+  const Seen seen = watched_pass(routed, rows, point.thresholds);
   double runs = 0;  // of a sequence, its last row decides as all that came after its pool
   for (size_t layer = 0; layer < 4; ++layer) {
     for (size_t s = 0; s < 300; ++s) runs += seen.kept[2 * layer][6 * s + 5];

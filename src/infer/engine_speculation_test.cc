@@ -1,6 +1,7 @@
 // Speculation inside the engine: rounds share passes with everything else, and no answer can tell.
 #include "infer/batcher.h"
 #include "infer/engine_rig_test.h"
+#include "infer/every_method_test.h"
 #include "model/load.h"
 
 namespace fathom {
@@ -213,17 +214,6 @@ TEST(EngineSpeculation, SeveralAnswersToOnePrompt) {
     for (int64_t i = 0; i < 6; ++i)
       EXPECT_EQ(hear(answers[static_cast<size_t>(i)]).ids, rig.ids_alone(request, i)) << json;
   }
-}
-
-// Rows of whole quantised blocks.
-ModelConfig blocks_config() {
-  ModelConfig c = tiny_config();
-  c.heads = 2;
-  c.kv_heads = 1;
-  c.head_dim = 32;
-  c.ffn_width = 64;
-  c.attention_scale = 1.0f / std::sqrt(32.0f);
-  return c;
 }
 
 TEST(EngineSpeculation, QuantisedWeights) {
