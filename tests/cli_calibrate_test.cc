@@ -25,12 +25,12 @@ class CalibrateVerb : public testing::Test {
     return at(name);
   }
   static ProgramResult calibrate(const std::string& adapter, const Words& more) {
-    return run_fathom(Words{"calibrate", "-m", "builtin", "--adapter", adapter, "--data", at("text.txt"),
+    return run_fathom(Words{"calibrate", "-m", kStories, "--adapter", adapter, "--data", at("text.txt"),
                             "--window", "128", "--tokens", "4096", "-q"} +
                       more);
   }
   static ProgramResult score(const std::string& adapter, const Words& more) {
-    return run_fathom(Words{"score", "-m", "builtin", "--adapter", adapter, "-p",
+    return run_fathom(Words{"score", "-m", kStories, "--adapter", adapter, "-p",
                             "Once upon a time there was a girl", "--json"} +
                       more);
   }
@@ -120,7 +120,7 @@ TEST_F(CalibrateVerb, TheCachesBytesAreReported) {
   };
   edit("hide");
   ASSERT_EQ(calibrate(gates, {"--budgets", "0.6,0.9"}).exit_code, 0);
-  const Words info{"info", "-m", "builtin", "--adapter", gates};
+  const Words info{"info", "-m", kStories, "--adapter", gates};
   const nlohmann::json out = run_fathom(info + Words{"--json"}).json();
   EXPECT_EQ(out["calibration"]["f32"], (std::vector<double>{0.9, 0.6}));
   ASSERT_EQ(out["cache_held"]["f32"].size(), 2u);
@@ -136,7 +136,7 @@ TEST_F(CalibrateVerb, TheCachesBytesAreReported) {
   EXPECT_FALSE(out["cache"].contains("q8_0"));  // heads of 8
   // 400 tokens at that budget: about as much as the table says, and all of it at full depth.
   const auto run = [&](const char* budget) {
-    return run_fathom({"generate", "-m", "builtin", "--adapter", gates, "-p", "Once upon a time", "-n", "400",
+    return run_fathom({"generate", "-m", kStories, "--adapter", gates, "-p", "Once upon a time", "-n", "400",
                        "--temp", "0", "--ignore-eos", "--json", "--budget", budget})
         .json();
   };
@@ -166,7 +166,7 @@ TEST_F(CalibrateVerb, AnAdapterOfAnotherBaseIsRefused) {
 TEST_F(CalibrateVerb, AFullContextUnderSkipping) {
   const std::string gates = adapter("full");
   ASSERT_EQ(calibrate(gates, {"--budgets", "0.7"}).exit_code, 0);
-  const Words base{"generate", "-m", "builtin",      "--adapter", gates, "--budget",        "0.7",
+  const Words base{"generate", "-m", kStories,       "--adapter", gates, "--budget",        "0.7",
                    "--temp",   "0",  "--ignore-eos", "--json",    "-p",  "Once upon a time"};
   const nlohmann::json full = run_fathom(base + Words{"-c", "16", "-n", "-1"}).json();
   EXPECT_EQ(full["finish_reason"], "length");
@@ -193,10 +193,10 @@ TEST_F(CalibrateVerb, WhatIsKeptBackIsNotFitted) {
   for (const int other : {0, 1}) {
     const std::string gates = adapter("kept"), file = at("kept.txt");
     std::ofstream(file) << text(other);
-    const auto ids = run_fathom({"tokenize", "-m", "builtin", "--file", file, "--json"}).json();
+    const auto ids = run_fathom({"tokenize", "-m", kStories, "--file", file, "--json"}).json();
     ASSERT_EQ(ids["count"], 1024) << "each word is to be one token";
     const ProgramResult made =
-        run_fathom({"calibrate", "-m", "builtin", "--adapter", gates, "--data", file, "--window", "64",
+        run_fathom({"calibrate", "-m", kStories, "--adapter", gates, "--data", file, "--window", "64",
                     "--tokens", "768", "--budgets", "0.8", "--json"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
     checked[other] = made.json()["checked"];

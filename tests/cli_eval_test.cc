@@ -19,7 +19,7 @@ TEST(CliEval, ScoresAUsersFile) {
   const TemporaryFolder folder;
   const std::string file = folder.write("mine.jsonl", kItems);
   const ProgramResult r =
-      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--samples", folder / "samples.jsonl", "--json"});
+      run_fathom({"eval", "-m", kStories, "--tasks", file, "--samples", folder / "samples.jsonl", "--json"});
   const nlohmann::json out = r.json();
   const nlohmann::json& task = out["tasks"][file];
   EXPECT_EQ(task["n"], 3);
@@ -43,7 +43,7 @@ TEST(CliEval, ScoresAUsersFile) {
   EXPECT_EQ(lines, 3);
 
   const ProgramResult table =
-      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--limit", "2", "-c", "12"});
+      run_fathom({"eval", "-m", kStories, "--tasks", file, "--limit", "2", "-c", "12"});
   EXPECT_EQ(table.exit_code, 0);
   EXPECT_NE(table.out.find("acc "), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("1.0000"), std::string::npos) << table.out;
@@ -51,7 +51,7 @@ TEST(CliEval, ScoresAUsersFile) {
             std::string::npos)
       << table.err;
   const nlohmann::json cut =
-      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--limit", "2", "-c", "12", "--json"}).json();
+      run_fathom({"eval", "-m", kStories, "--tasks", file, "--limit", "2", "-c", "12", "--json"}).json();
   EXPECT_EQ(cut["truncated"], 1);
   EXPECT_EQ(cut["tasks"][file]["truncated"], 1);
 }
@@ -115,7 +115,7 @@ TEST(CliEval, EveryBenchmarkRuns) {
   const std::string train = every_benchmark().at("gsm8k").second + "\n";
   folder.write("gsm8k/train.jsonl", train + train + train);  // five are examples
   const ProgramResult r =
-      run_fathom({"eval", "-m", "builtin", "--tasks", names, "--data-dir", real ? real : folder / "",
+      run_fathom({"eval", "-m", kStories, "--tasks", names, "--data-dir", real ? real : folder / "",
                   "--limit", "2", "-c", "1536", "--samples", folder / "samples.jsonl", "--json"});
   const nlohmann::json tasks = r.json()["tasks"];
   ASSERT_EQ(tasks.size(), 21u) << r.err;
@@ -141,7 +141,7 @@ TEST(CliEval, AFullDiskTakesNoScoreAway) {
   const rlimit limit{100, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
   const ProgramResult r =
-      run_fathom({"eval", "-m", "builtin", "--tasks", file, "--samples", samples, "--json"});
+      run_fathom({"eval", "-m", kStories, "--tasks", file, "--samples", samples, "--json"});
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   EXPECT_EQ(r.exit_code, 1);
@@ -158,7 +158,7 @@ TEST(CliEval, PerplexityOfAText) {
   const TemporaryFolder folder;
   const std::string text = folder.write("t.txt", "Once upon a time, there was a little girl.\n");
   const nlohmann::json task =
-      run_fathom({"eval", "-m", "builtin", "--tasks", text, "--json"}).json()["tasks"][text];
+      run_fathom({"eval", "-m", kStories, "--tasks", text, "--json"}).json()["tasks"][text];
   EXPECT_TRUE(task["acc"].is_null());
   EXPECT_GT(task["token_perplexity"], 1.0);
   EXPECT_GT(task["word_perplexity"], task["token_perplexity"]);
@@ -169,7 +169,7 @@ TEST(CliEval, RefusesInOneLine) {
   const TemporaryFolder folder;
   const std::string good = folder.write("good.jsonl", kItems);
   const auto refused = [](std::vector<std::string> more, int code, const std::string& part) {
-    std::vector<std::string> words{"eval", "-m", "builtin"};
+    std::vector<std::string> words{"eval", "-m", kStories};
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult r = run_fathom(words);
     SCOPED_TRACE(r.err);

@@ -57,7 +57,7 @@ TEST(CliFaults, ANumberThatIsNoneNamesItsLayer) {
 TEST(CliFaults, BudgetsOutOfRange) {
   for (const char* verb : {"generate", "score", "inspect"}) {
     const auto refused = [&](const char* option, const char* value, const std::string& part) {
-      Words words{verb, "-m", "builtin", "-p", "Once upon a time", option, value};
+      Words words{verb, "-m", kStories, "-p", "Once upon a time", option, value};
       if (words[0] == "inspect") words.insert(words.end(), {"-o", "nowhere"});
       expect_refused(words, 2, part);
     };

@@ -63,17 +63,17 @@ TEST(CliFiles, WrongFilesAreRefusedByWhatTheyAre) {
   refused(folder / "\x1b[1mred\n", "\\x1b[1mred\\x0a");  // and expect_refused wants one line
   folder.write("bare/readme.txt", "nothing");
   refused(folder / "bare", "bare");
-  expect_refused({"generate", "-m", FATHOM_SOURCE_DIR "/models/stories260k/stories260K.bin", "-p", "x"}, 1,
-                 "--tokenizer");
-  expect_refused({"tokenize", "-m", FATHOM_SOURCE_DIR "/models/stories260k/stories260K.bin", "-p", "x"}, 1,
-                 "--tokenizer");
+  fs::copy(kStories, folder / "alone.bin");
+  expect_refused({"generate", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
+  expect_refused({"tokenize", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
 }
 
 TEST(CliFiles, Llama2cWithItsTokenizer) {
-  const std::string model = FATHOM_SOURCE_DIR "/models/stories260k/stories260K.bin";
-  EXPECT_EQ(greedy_text(model, {"--tokenizer", FATHOM_SOURCE_DIR "/models/stories260k/tok512.bin"}),
-            greedy_text("builtin"));
-  EXPECT_EQ(greedy_text("builtin", {"--no-mmap"}), greedy_text("builtin"));
+  const TemporaryFolder folder;
+  fs::copy(kStories, folder / "alone.bin");
+  const std::string vocabulary = fs::path(kStories).parent_path() / "tokenizer.bin";
+  EXPECT_EQ(greedy_text(folder / "alone.bin", {"--tokenizer", vocabulary}), greedy_text(kStories));
+  EXPECT_EQ(greedy_text(kStories, {"--no-mmap"}), greedy_text(kStories));
 }
 
 TEST(CliFiles, ModelsOfTheHuggingFaceCache) {
@@ -95,7 +95,7 @@ TEST(CliFiles, ModelsOfTheHuggingFaceCache) {
 }
 
 TEST(CliFiles, InfoSaysWhatAFileHolds) {
-  const nlohmann::json story = run_fathom({"info", "-m", "builtin", "--json"}).json();
+  const nlohmann::json story = run_fathom({"info", "-m", kStories, "--json"}).json();
   EXPECT_EQ(story.at("architecture"), "llama");
   EXPECT_EQ(story.at("parameters"), 260032);
   EXPECT_EQ(story.at("layers"), 5);
@@ -143,31 +143,31 @@ TEST(CliFiles, InfoAndTokenizeOfAVocabulary) {
 TEST(CliFiles, TokenizeThereAndBack) {
   const TemporaryFolder folder;
   const std::string text = "Once upon a time, caf\xC3\xA9 \xF0\x9F\x99\x82\n  two";
-  const nlohmann::json encoded = run_fathom({"tokenize", "-m", "builtin", "-p", text, "--json"}).json();
+  const nlohmann::json encoded = run_fathom({"tokenize", "-m", kStories, "-p", text, "--json"}).json();
   EXPECT_EQ(encoded.at("count"), encoded.at("ids").size());
   EXPECT_EQ(encoded.at("ids")[0], 1);
-  EXPECT_EQ(run_fathom({"tokenize", "-m", "builtin", "--file", folder.write("t.txt", text), "--json"}).json(),
+  EXPECT_EQ(run_fathom({"tokenize", "-m", kStories, "--file", folder.write("t.txt", text), "--json"}).json(),
             encoded);
   const std::string ids = folder.write("ids.json", encoded.at("ids").dump());
-  EXPECT_EQ(run_fathom({"tokenize", "-m", "builtin", "--decode", "--no-special", "--ids", ids, "--json"})
+  EXPECT_EQ(run_fathom({"tokenize", "-m", kStories, "--decode", "--no-special", "--ids", ids, "--json"})
                 .json()
                 .at("text"),
             text);
-  EXPECT_EQ(run_fathom({"tokenize", "-m", "builtin", "-p", "Once upon", "--no-special"}).out, "403 407\n");
-  const Words decode{"tokenize", "-m", "builtin", "--decode", "--ids"};
+  EXPECT_EQ(run_fathom({"tokenize", "-m", kStories, "-p", "Once upon", "--no-special"}).out, "403 407\n");
+  const Words decode{"tokenize", "-m", kStories, "--decode", "--ids"};
   expect_refused(decode + Words{folder.write("bad.json", "[1, 512]")}, 1,
                  "entry 1 must be a token id from 0 to 511, got 512");
   expect_refused(decode + Words{folder.write("bad.json", "[1, -1]")}, 1, "got -1");
   expect_refused(decode + Words{folder.write("bad.json", "[1.5]")}, 1, "got 1.5");
   expect_refused(decode + Words{folder.write("bad.json", "{}")}, 1, "expected a JSON list");
   expect_refused(decode + Words{folder.write("bad.json", "[1")}, 1, "expected a JSON list");
-  expect_refused({"tokenize", "-m", "builtin"}, 2, "give a text");
-  expect_refused({"tokenize", "-m", "builtin", "--decode"}, 2, "go together");
+  expect_refused({"tokenize", "-m", kStories}, 2, "give a text");
+  expect_refused({"tokenize", "-m", kStories, "--decode"}, 2, "go together");
 }
 
 TEST(CliFiles, ScoreGivesEveryLogProbability) {
   const TemporaryFolder folder;
-  const Words base{"score", "-m", "builtin", "--json"};
+  const Words base{"score", "-m", kStories, "--json"};
   const std::string text = "Once upon a time, there was a little girl named Lily.";
   const nlohmann::json all = run_fathom(base + Words{"--file", folder.write("t.txt", text)}).json();
   const size_t count = all.at("ids").size();
@@ -195,7 +195,7 @@ TEST(CliFiles, ScoreGivesEveryLogProbability) {
   const nlohmann::json top = run_fathom(base + ids + Words{"--top", "3"}).json().at("top");
   EXPECT_TRUE(top[0].is_null());
   EXPECT_EQ(top[5].size(), 3u);
-  const ProgramResult plain = run_fathom({"score", "-m", "builtin", "-p", text});
+  const ProgramResult plain = run_fathom({"score", "-m", kStories, "-p", text});
   EXPECT_NE(plain.out.find("perplexity"), std::string::npos);
   expect_refused(base + ids + Words{"--prompt-tokens", "500"}, 2, "--prompt-tokens must be below the text's");
   expect_refused(base + Words{"--ids", folder.write("one.json", "[1]")}, 1, "at least 2 tokens");
@@ -231,9 +231,9 @@ TEST(CliFiles, ScoresMatchTransformersForEveryArchitecture) {
 
 TEST(CliFiles, ConvertedModelsSayTheSame) {
   const TemporaryFolder folder;
-  const std::string expected = greedy_text("builtin");
+  const std::string expected = greedy_text(kStories);
   const nlohmann::json report =
-      run_fathom({"convert", "-m", "builtin", "-o", folder / "a.gguf", "--json"}).json();
+      run_fathom({"convert", "-m", kStories, "-o", folder / "a.gguf", "--json"}).json();
   EXPECT_EQ(report.at("tensors"), 47);
   EXPECT_EQ(report.at("bytes"), 260032 * 4);
   EXPECT_EQ(greedy_text(folder / "a.gguf"), expected);
@@ -256,14 +256,14 @@ TEST(CliFiles, ConvertedModelsSayTheSame) {
 
 TEST(CliFiles, WritingThatFailsLeavesNothing) {
   const TemporaryFolder folder;
-  const Words convert{"convert", "-m", "builtin", "-o"};
+  const Words convert{"convert", "-m", kStories, "-o"};
   expect_refused(convert + Words{folder / "no/such/place.gguf"}, 1, "place.gguf");
-  expect_refused({"convert", "-m", "builtin"}, 2, "-o is missing");
+  expect_refused({"convert", "-m", kStories}, 2, "-o is missing");
   expect_refused(convert + Words{folder / "hf", "--dtype", "q8_0"}, 2, "f32, f16 or bf16");
-  expect_refused({"quantize", "-m", "builtin", "-o", folder / "x.gguf", "--type", "int3"}, 2,
+  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf", "--type", "int3"}, 2,
                  "--type must be one of f32, f16");
-  expect_refused({"quantize", "-m", "builtin", "-o", folder / "x.gguf"}, 2, "--type is missing");
-  expect_refused({"quantize", "-m", "builtin", "-o", folder / "x.bin", "--type", "q8_0"}, 2,
+  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf"}, 2, "--type is missing");
+  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.bin", "--type", "q8_0"}, 2,
                  "must end in .gguf");
   EXPECT_TRUE(folder.names().empty());
   ASSERT_EQ(run_fathom(convert + Words{folder / "a.gguf"}).exit_code, 0);
@@ -276,7 +276,7 @@ TEST(CliFiles, WritingThatFailsLeavesNothing) {
 }
 
 TEST(CliFiles, BenchMeasures) {
-  const nlohmann::json out = run_fathom({"bench", "-m", "builtin", "-p", "16", "-n", "4", "-r", "3",
+  const nlohmann::json out = run_fathom({"bench", "-m", kStories, "-p", "16", "-n", "4", "-r", "3",
                                          "--also-dtype", "q8_0", "--batch", "2", "--json"})
                                  .json();
   for (const char* field : {"prefill_tokens_per_s", "decode_tokens_per_s"}) {
@@ -289,18 +289,18 @@ TEST(CliFiles, BenchMeasures) {
   EXPECT_GT(out.at("bandwidth_bytes_per_s"), 1e8);
   EXPECT_EQ(out.at("net_flops"), 1);
   EXPECT_EQ(out.at("settings").size(), 2u);
-  EXPECT_NE(run_fathom({"bench", "-m", "builtin", "-p", "8", "-n", "4", "-r", "1"}).out.find("tokens/s"),
+  EXPECT_NE(run_fathom({"bench", "-m", kStories, "-p", "8", "-n", "4", "-r", "1"}).out.find("tokens/s"),
             std::string::npos);
-  expect_refused({"bench", "-m", "builtin", "-p", "600"}, 1, "the context has 512");
-  expect_refused({"bench", "-m", "builtin", "-p", "0", "-n", "0"}, 2, "nothing to measure");
-  expect_refused({"bench", "-m", "builtin", "--peer", "other=x"}, 2, "llama.cpp=PATH");
+  expect_refused({"bench", "-m", kStories, "-p", "600"}, 1, "the context has 512");
+  expect_refused({"bench", "-m", kStories, "-p", "0", "-n", "0"}, 2, "nothing to measure");
+  expect_refused({"bench", "-m", kStories, "--peer", "other=x"}, 2, "llama.cpp=PATH");
   expect_refused(
-      {"bench", "-m", "builtin", "-p", "8", "-n", "4", "-r", "1", "--peer", "llama.cpp=/no/such/program"}, 1,
+      {"bench", "-m", kStories, "-p", "8", "-n", "4", "-r", "1", "--peer", "llama.cpp=/no/such/program"}, 1,
       "cannot be started");
 }
 
 TEST(CliFiles, BenchPrintsItsTable) {
-  const nlohmann::json out = run_fathom({"bench", "-m", "builtin", "-p", "16", "-n", "4", "-r", "2", "--json",
+  const nlohmann::json out = run_fathom({"bench", "-m", kStories, "-p", "16", "-n", "4", "-r", "2", "--json",
                                          "--table", "decode,prefill,batch,verify,skip,routers,load"})
                                  .json();
   std::map<std::string, nlohmann::json> lines;
@@ -317,8 +317,8 @@ TEST(CliFiles, BenchPrintsItsTable) {
   EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 25 % skipped, hide"));
   EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 50 % skipped, project"));
   EXPECT_GT(ideal("prefill, 50 % skipped, project"), 1.2);
-  expect_refused({"bench", "-m", "builtin", "--table", "decode,speed"}, 2, "got 'speed'");
-  expect_refused({"bench", "-m", "builtin", "--table", "context"}, 1, "the context has 512");
+  expect_refused({"bench", "-m", kStories, "--table", "decode,speed"}, 2, "got 'speed'");
+  expect_refused({"bench", "-m", kStories, "--table", "context"}, 1, "the context has 512");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class SweepVerb : public testing::Test {
     ASSERT_NO_FATAL_FAILURE(tune_gates(folder_));
     fs::copy(at("gates"), at("uncalibrated"), fs::copy_options::recursive);
     const auto calibrated =
-        run_fathom({"calibrate", "-m", "builtin", "--adapter", at("gates"), "--data", at("text.txt"),
+        run_fathom({"calibrate", "-m", kStories, "--adapter", at("gates"), "--data", at("text.txt"),
                     "--window", "128", "--tokens", "2048", "-q", "--budgets", "0.9,0.7"});
     ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
     std::ofstream items(at("stories.jsonl"));
@@ -58,8 +58,8 @@ class SweepVerb : public testing::Test {
   static std::string at(const std::string& name) { return (folder_ / name).string(); }
   // What `more` says stands for what the command has of the same name.
   static Words command(const std::string& out, const Words& more = {}) {
-    Words words{"-m",        "builtin", "--tasks", at("stories.jsonl") + "," + at("short.txt"),
-                "--budgets", "1,0.8",   "--seeds", "2"};
+    Words words{"-m",        kStories, "--tasks", at("stories.jsonl") + "," + at("short.txt"),
+                "--budgets", "1,0.8",  "--seeds", "2"};
     for (const std::string& word : more) {
       const auto own = std::find(words.begin(), words.end(), word);
       if (own != words.end()) words.erase(own, own + 2);
@@ -205,7 +205,7 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   const auto refused = [&](const Words& words, int code, const std::string& part) {
     expect_refused(run_fathom(words), code, part);
   };
-  const Words start{"sweep", "-m", "builtin", "--tasks", at("stories.jsonl")};
+  const Words start{"sweep", "-m", kStories, "--tasks", at("stories.jsonl")};
   refused(start + Words{"--adapter", at("gates")}, 2, "-o must name the folder");
   refused(start + Words{"-o", at("none")}, 2, "sweep needs a method");
   refused(command("none", {"--budgets", "0.8,2"}), 2, "--budgets must be numbers above 0 and at most 1");
@@ -219,7 +219,7 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   std::ofstream(at("bad.jsonl")) << text_of(at("stories.jsonl")) << "{\"ctx\":\n";
   refused(command("none", {"--tasks", at("bad.jsonl")}), 1, "bad.jsonl:41: ");
   refused(command("stories.jsonl"), 1, "the folder cannot be made");
-  refused(Words{"sweep", "-m", "builtin", "--adapter", at("gates"), "--tasks", at("stories.jsonl"), "-o",
+  refused(Words{"sweep", "-m", kStories, "--adapter", at("gates"), "--tasks", at("stories.jsonl"), "-o",
                 "/proc/nowhere"},
           1, "/proc/nowhere: the folder cannot be made");
   // What is kept belongs to other inputs.

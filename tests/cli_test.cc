@@ -15,7 +15,7 @@ const std::string kData = FATHOM_TEST_DATA;
 const Words kVerbs{"generate", "chat",  "score", "tokenize",  "info", "convert", "quantize",
                    "bench",    "train", "tune",  "calibrate", "eval", "sweep",   "inspect"};
 
-const Words kGreedy{"generate", "-m", "builtin", "--temp", "0", "-p", "Once upon a time"};
+const Words kGreedy{"generate", "-m", kStories, "--temp", "0", "-p", "Once upon a time"};
 
 // The exit code, nothing on stdout, and one line on stderr that begins with "fathom: " and holds `part`.
 void expect_refused(const Words& arguments, int code, const std::string& part,
@@ -88,9 +88,9 @@ TEST(Cli, OptionValuesAreChecked) {
   refused({"--system", "S"}, "--chat-template");
   refused({"--chat-template", "alpaca"},
           "must be one of chatml, llama2, llama3, mistral, gemma, zephyr, olmo2, got 'alpaca'");
-  expect_refused({"generate", "-m", "builtin"}, 2, "either -p or -f");
+  expect_refused({"generate", "-m", kStories}, 2, "either -p or -f");
   expect_refused({"generate", "-p", "x"}, 2, "-m is missing");
-  expect_refused(Words{"generate", "-m", "builtin", "-p", "x", "--temp", "-1"}, 2,
+  expect_refused(Words{"generate", "-m", kStories, "-p", "x", "--temp", "-1"}, 2,
                  "temperature must be 0 or more, got -1");
 }
 
@@ -140,13 +140,13 @@ TEST(Cli, SpeculationGivesTheSameText) {
 
 TEST(Cli, StoriesReproduceTheirKnownText) {
   const std::string known = read_text_file(kData + "/stories260k/stories260K.greedy_n200.expected.txt");
-  const ProgramResult r = run_fathom({"generate", "-m", "builtin", "-p", "", "-n", "200", "--temp", "0"});
+  const ProgramResult r = run_fathom({"generate", "-m", kStories, "-p", "", "-n", "200", "--temp", "0"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   ASSERT_GT(r.out.size(), 400u);
   const size_t length = std::min(known.size(), r.out.size() - 1);
   EXPECT_EQ(r.out.substr(0, length), known.substr(0, length));
   EXPECT_NE(r.err.find("200 new tokens"), std::string::npos) << r.err;
-  EXPECT_EQ(run_fathom({"generate", "-m", "builtin", "-p", "", "-n", "5", "-q"}).err, "");
+  EXPECT_EQ(run_fathom({"generate", "-m", kStories, "-p", "", "-n", "5", "-q"}).err, "");
 }
 
 TEST(Cli, GenerateJsonHasItsFields) {
@@ -182,7 +182,7 @@ TEST(Cli, StopStringsEndTheText) {
 
 TEST(Cli, TheSeedDecidesAndThreadsDoNot) {
   const auto text = [](const Words& more) {
-    return run_fathom(Words{"generate", "-m", "builtin", "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k",
+    return run_fathom(Words{"generate", "-m", kStories, "-p", "Once", "-n", "40", "--temp", "1.2", "--top-k",
                             "0", "-q"} +
                       more)
         .out;
@@ -197,19 +197,19 @@ TEST(Cli, TheSeedDecidesAndThreadsDoNot) {
 TEST(Cli, PromptsComeFromFilesAndStdin) {
   const TemporaryFolder folder;
   const std::string expected = run_fathom(kGreedy + Words{"-n", "10", "-q"}).out;
-  const Words base{"generate", "-m", "builtin", "--temp", "0", "-n", "10", "-q", "-f"};
+  const Words base{"generate", "-m", kStories, "--temp", "0", "-n", "10", "-q", "-f"};
   EXPECT_EQ(run_fathom(base + Words{folder.write("p.txt", "Once upon a time")}).out, expected);
   ProgramOptions options;
   options.input = "Once upon a time";
   EXPECT_EQ(run_fathom(base + Words{"-"}, options).out, expected);
   expect_refused(base + Words{folder / "missing.txt"}, 1, "missing.txt");
   // A prompt may begin with a dash.
-  EXPECT_EQ(run_fathom({"generate", "-m", "builtin", "-n", "1", "-p", "-hello"}).exit_code, 0);
+  EXPECT_EQ(run_fathom({"generate", "-m", kStories, "-n", "1", "-p", "-hello"}).exit_code, 0);
 }
 
 // Two byte tokens of "é" (0xC3, 0xA9) are made to alternate: every write is whole characters.
 TEST(Cli, StreamingNeverSplitsACharacter) {
-  const ProgramResult r = run_fathom({"generate", "-m", "builtin", "-p", "a", "-n", "41", "--temp", "0",
+  const ProgramResult r = run_fathom({"generate", "-m", kStories, "-p", "a", "-n", "41", "--temp", "0",
                                       "--logit-bias", "198:100000", "--logit-bias", "172:100000",
                                       "--frequency-penalty", "1000", "--repeat-last-n", "-1"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
@@ -243,7 +243,7 @@ TEST(Cli, ShowDepthShadesEveryToken) {
 
 TEST(Cli, InspectWritesAFolder) {
   const TemporaryFolder folder;
-  const Words base{"inspect", "-m", "builtin"};
+  const Words base{"inspect", "-m", kStories};
   const Words text{"-p", "Once upon a time <b>"};
   // Without gnuplot: pictures are report/'s to test.
   ProgramOptions options;
@@ -270,7 +270,7 @@ TEST(Cli, InspectWritesAFolder) {
 
 TEST(Cli, ContextLimits) {
   expect_refused(kGreedy + Words{"-c", "4"}, 1, "the prompt has 5 tokens, the context 4");
-  expect_refused({"score", "-m", "builtin", "-c", "4", "-p", "Once upon a time"}, 1,
+  expect_refused({"score", "-m", kStories, "-c", "4", "-p", "Once upon a time"}, 1,
                  "the text has 5 tokens, the context 4");
   const nlohmann::json full = run_fathom(kGreedy + Words{"-c", "16", "-n", "-1", "--json"}).json();
   EXPECT_EQ(full.at("finish_reason"), "length");
@@ -297,7 +297,7 @@ TEST(Cli, CacheTypesChangeLittle) {
 TEST(Cli, CtrlCEndsCleanly) {
   ProgramOptions options;
   options.interrupt_when = [](const std::string& out) { return out.size() > 200; };
-  const Words endless{"generate", "-m", "builtin",         "-p",          "Once",
+  const Words endless{"generate", "-m", kStories,          "-p",          "Once",
                       "-n",       "-1", "--context-shift", "--ignore-eos"};
   const ProgramResult r = run_fathom(endless, options);
   EXPECT_EQ(r.exit_code, 130);
@@ -314,7 +314,7 @@ TEST(Cli, ControlCharactersOfNamesAreEscaped) {
 }
 
 TEST(Cli, ChatTalks) {
-  const Words base{"chat", "-m", "builtin", "--chat-template", "chatml", "--temp", "0", "-n", "8"};
+  const Words base{"chat", "-m", kStories, "--chat-template", "chatml", "--temp", "0", "-n", "8"};
   ProgramOptions options;
   options.input = "Hello\n\n/reset\nHello\n/help\n/exit\nnot read\n";
   const ProgramResult r = run_fathom(base, options);
@@ -326,7 +326,7 @@ TEST(Cli, ChatTalks) {
   options.input = "Hello";  // no line end, no /exit
   EXPECT_EQ(run_fathom(base, options).exit_code, 0);
   options.input = "Hello\n";
-  expect_refused({"chat", "-m", "builtin"}, 1,
+  expect_refused({"chat", "-m", kStories}, 1,
                  "no chat template; choose one with --chat-template: chatml, llama2", options);
   expect_refused(base + Words{"-c", "16"}, 1, "/reset starts anew", options);
   options.input = "Hello, how are you?\nAnd what is your name?\nAnd where do you live?\n";

@@ -38,8 +38,10 @@ class TrainVerb : public testing::Test {
 
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
   void write_recipe(const std::string& more) const {
-    std::ofstream(at("recipe.json")) << R"({"tokenizer": "builtin", "data": [")" << at("data.txt")
-                                     << R"("], "data_cache": ")" << at("cache") << R"(", // where
+    const fs::path vocabulary = fs::path(kStories).parent_path() / "tokenizer.bin";
+    std::ofstream(at("recipe.json")) << R"({"tokenizer": )" << vocabulary << R"(, "data": [")"
+                                     << at("data.txt") << R"("], "data_cache": ")" << at("cache")
+                                     << R"(", // where
       "batch": 2, "context": 32, "accumulate": 2, "schedule_steps": 20, "checkpoint": {"every": 5, "keep": 0},
       "model": {"width": 32, "layers": 2, "heads": 2, "ffn_width": 64}, "method": "skip_layer")"
                                      << more << "}";
@@ -177,15 +179,40 @@ TEST_F(TrainVerb, DryRunStartsNothing) {
   EXPECT_FALSE(fs::exists(at("run")));
 }
 
+TEST_F(TrainVerb, AMethodGoesWithItsModel) {
+  ASSERT_EQ(train({"-o", at("run"), "--steps", "1"}).exit_code, 0);
+  const Words quantize{"quantize", "-m", at("run/last"), "--type", "q8_0", "-o", at("small.gguf")};
+  ASSERT_EQ(run_fathom(quantize).exit_code, 0);
+  EXPECT_EQ(run_fathom({"info", "-m", at("small.gguf"), "--json"}).json()["method"], "skip_layer");
+  ASSERT_EQ(run_fathom({"convert", "-m", at("small.gguf"), "-o", at("folder")}).exit_code, 0);
+  EXPECT_EQ(run_fathom({"info", "-m", at("folder"), "--json"}).json()["method"], "skip_layer");
+  const auto again =
+      run_fathom(quantize);  // its new method would stand beside an old model, or the other way round
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_NE(again.err.find("small.skip is there"), std::string::npos) << again.err;
+}
+
+TEST_F(TrainVerb, AShapeThatItsFilesCannotHoldIsRefused) {
+  const auto norm = train({"-o", at("run"), "--set", "model.embedding_norm=true"});
+  EXPECT_EQ(norm.exit_code, 1);
+  EXPECT_NE(norm.err.find("model.embedding_norm = true: architecture llama has false"), std::string::npos)
+      << norm.err;
+  EXPECT_FALSE(fs::exists(at("run")));
+  EXPECT_EQ(train({"-o", at("run"), "--steps", "1", "--set", "model.embedding_norm=true", "--set",
+                   "model.architecture=skip_middle"})
+                .exit_code,
+            0);
+}
+
 TEST_F(TrainVerb, TunedRoutersAreAnAdapter) {
-  const auto result = run_fathom({"tune", "-m", "builtin", "--method", "mind_skip", "--data", at("data.txt"),
+  const auto result = run_fathom({"tune", "-m", kStories, "--method", "mind_skip", "--data", at("data.txt"),
                                   "-o", at("routers"), "--set", "schedule_steps=3", "--set", "context=32",
                                   "--set", "batch=2", "--set", "data_cache=" + at("cache"), "-q", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_TRUE(fs::exists(at("routers") + "/adapter_config.json"));
   EXPECT_LT(fs::file_size(at("routers") + "/adapter_model.safetensors"), 8192u);
   const auto scored =
-      run_fathom({"score", "-m", "builtin", "--adapter", at("routers"), "-p", "Once upon a time", "--json"});
+      run_fathom({"score", "-m", kStories, "--adapter", at("routers"), "-p", "Once upon a time", "--json"});
   EXPECT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_NE(run_fathom({"tune", "--method", "mind_skip", "-o", at("x")}).err.find("-m is missing"),
             std::string::npos);

@@ -25,6 +25,9 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
+// A small trained model, quick enough for any test: llama2.c's format, its vocabulary beside it.
+inline const std::string kStories = FATHOM_SOURCE_DIR "/tests/data/stories260k/stories260K.bin";
+
 struct ProgramResult {
   int exit_code = -1;  // 128 + signal when one ended it
   std::string out, err;

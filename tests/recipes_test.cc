@@ -63,7 +63,7 @@ TEST_P(SmallRecipe, RunsAndItsResultIsUsed) {
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const nlohmann::json trained = r.json();
   EXPECT_GT(trained.at("validation_ce"), 1.0);
-  EXPECT_LT(trained.at("validation_ce"), 7.0);
+  EXPECT_LT(trained.at("validation_ce"), 9.0);
 
   // A checkpoint of a whole model runs by itself; one of a frozen backbone is an adapter beside its base.
   const std::string checkpoint = trained.at("checkpoint");

@@ -16,7 +16,7 @@ inline void tune_gates(const std::filesystem::path& folder) {
   std::string text(24000, ' ');
   book.read(text.data(), static_cast<std::streamsize>(text.size()));
   std::ofstream(at("text.txt")) << text;
-  Words words{"tune", "-m", "builtin", "--method", "gate_skip", "-o", at("gates"), "-q"};
+  Words words{"tune", "-m", kStories, "--method", "gate_skip", "-o", at("gates"), "-q"};
   for (const char* setting : {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar",
                               "method.frozen_backbone=true", "method.init_std=0.2"})
     words = words + Words{"--set", setting};

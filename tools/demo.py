@@ -19,12 +19,11 @@ import demo_pages
 import demo_shades
 
 ROUTERS = "models/smollm2-135m-priced"
-RECIPE, TEXT = "configs/small/priced.json", "configs/small/secret_garden.txt"
 CHAT = ["--chat-template", "auto"]
 PROMPTS = [("Photosynthesis is the process by which plants", []),
            ("The city of Paris is known for", []),
            ("Why is the sky blue? Answer in one sentence.", CHAT)]
-STORIES = [("Once upon a time", []), ("One day, a dog", [])]
+SENTENCES = [("The old man looked at the sea and", []), ("The city was founded in", [])]
 SECONDS = 120  # no further round begins after so long
 
 
@@ -35,29 +34,16 @@ def run(fathom, *options):
     return json.loads(result.stdout)
 
 
-def adapter_of(args, info):
-    """The options that bring routers: those that ship for SmolLM2; none where the model has its own; else new ones."""
-    if args.model != "builtin":
-        return ["--adapter", ROUTERS]
-    if info["method"] != "dense":
-        return []
-    folder = str(args.out / "routers")
-    print("tuning routers onto the small model first (configs/small/priced.json)", flush=True)
-    if not (args.out / "routers").exists():
-        part = args.out / "routers.part"  # an interrupted run leaves routers that have learned little
-        shutil.rmtree(part, ignore_errors=True)
-        run(args.fathom, "tune", "--config", RECIPE, "-o", str(part))
-        part.rename(folder)
-    run(args.fathom, "calibrate", "-m", args.model, "--adapter", folder, "--data", TEXT, "--budgets", "0.9,0.8,0.7")
-    return ["--adapter", folder]
+def adapter_of(args):
+    """The options that bring routers: those that ship for SmolLM2; `builtin` has its own."""
+    return [] if args.model == "builtin" else ["--adapter", ROUTERS]
 
 
 def settings_of(info, adapter):
     """Names and options: full depth, the budgets that are calibrated, and speculation, the text of the first."""
     tables = info.get("calibration") or {}
     budgets = sorted({b for table in tables.values() for b in table}, reverse=True)
-    own = info["method"] != "dense" and not adapter
-    yield "own rule" if own else "full depth", []
+    yield "full depth", [] if adapter else ["--budget", "1"]
     for budget in (0.9, 0.8):
         if budgets and budgets[-1] <= budget:
             yield f"budget {budget}", [*adapter, "--budget", str(budget)]
@@ -67,7 +53,7 @@ def settings_of(info, adapter):
 
 def measure(args, info, adapter):
     """Rounds in which every prompt is answered at every setting; the answers, and the seconds of every round."""
-    prompts = STORIES if args.model == "builtin" else PROMPTS
+    prompts = SENTENCES if args.model == "builtin" else PROMPTS
     settings = [{"name": name, "options": options, "answers": []} for name, options in settings_of(info, adapter)]
     begun = time.monotonic()
     for turn in range(args.rounds):
@@ -133,7 +119,7 @@ def main():
     args = parser.parse_args()
 
     args.out.mkdir(parents=True, exist_ok=True)
-    adapter = adapter_of(args, run(args.fathom, "info", "-m", args.model))
+    adapter = adapter_of(args)
     info = run(args.fathom, "info", "-m", args.model, *adapter)
     name = pathlib.Path(args.model).name
     print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy, in turns",

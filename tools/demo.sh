@@ -11,7 +11,7 @@ fi
 
 echo "Without python3 there is no table and no page; the model itself needs none:" >&2
 if [ "$model" = builtin ]; then
-  exec build/fathom generate -m builtin -p "Once upon a time" -n 100 --temp 0 --show-depth
+  exec build/fathom generate -m builtin --budget 0.8 -p "The old man looked at the sea and" -n 60 --show-depth
 fi
 exec build/fathom generate -m "$model" --adapter models/smollm2-135m-priced --budget 0.9 -p "The capital of France is" \
   -n 48 --temp 0 --show-depth

@@ -3,7 +3,7 @@
 
     tools/make_stories260k_goldens.py
 
-Reads models/stories260k, turns the llama2.c weights into a Hugging Face Llama, continues BOS greedily by 200 tokens
+Reads tests/data/stories260k, turns the llama2.c weights into a Hugging Face Llama, continues BOS greedily by 200 tokens
 and requires the text that llama2.c's author published for this model.
 """
 
@@ -67,14 +67,14 @@ def load_pieces(path: Path) -> list[bytes]:
 @torch.no_grad()
 def main() -> None:
     torch.set_num_threads(1)
-    model = load_model(ROOT / "models/stories260k/stories260K.bin")
+    model = load_model(ROOT / "tests/data/stories260k/stories260K.bin")
     ids, logprobs, margins = [BOS], [], []
     for _ in range(STEPS):
         best = model(torch.tensor([ids]), use_cache=False).logits[0, -1].log_softmax(-1).topk(2)
         ids.append(best.indices[0].item())
         logprobs.append(float(f"{best.values[0].item():.7g}"))
         margins.append((best.values[0] - best.values[1]).item())
-    pieces = load_pieces(ROOT / "models/stories260k/tok512.bin")
+    pieces = load_pieces(ROOT / "tests/data/stories260k/tokenizer.bin")
     text = b"".join(pieces[i] for i in ids[1:]).decode().removeprefix(" ")
     folder = ROOT / "tests/data/stories260k"
     assert text + "\n" == (folder / "stories260K.greedy_n200.expected.txt").read_text(), text

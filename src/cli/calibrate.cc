@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -74,7 +75,8 @@ Texts cut(const std::vector<int32_t>& ids, int64_t window, int64_t tokens) {
 
 // The adapter with its new table: in its folder, or in a new one. -> where
 std::string store(Session& session, const Options& o, const Calibration& table) {
-  const std::string folder = o.model.adapter.empty() ? session.model().path + "/skip" : o.model.adapter;
+  const std::string folder =
+      o.model.adapter.empty() ? own_method_place(session.model().path) : o.model.adapter;
   Adapter adapter = load_adapter(session.ctx(), folder, session.model(), true);
   std::vector<Calibration> tables =
       calibrations_from_json(adapter.extra.calibration, 2 * session.model().config.layers, printable(folder));

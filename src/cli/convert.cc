@@ -38,7 +38,7 @@ int run_convert(const Arguments& arguments) {
             "Writes a model in another format: a .gguf, a .safetensors, or a Hugging Face folder, by the "
             "output's name.",
             "fathom convert -m model.gguf -o model-hf --dtype bf16\n"
-            "  fathom convert -m builtin -o stories260k.gguf");
+            "  fathom convert -m builtin -o model.gguf");
   ModelOptions o;
   std::string out;
   args.text("-o,--output", out, "OUT", "FILE.gguf, FILE.safetensors, or a folder");
@@ -56,11 +56,12 @@ int run_convert(const Arguments& arguments) {
   }
   if (!gguf) o.dtype.clear();  // save_hf converts
   LoadedModel loaded = load_from_options(o);
-  refuse_to_overwrite_input(loaded.model, out);
+  refuse_to_overwrite(loaded.model, out);
   const SaveSummary summary = gguf ? save_gguf(*loaded.ctx, loaded.model, out)
                               : out.ends_with(".safetensors")
                                   ? save_one_safetensors(*loaded.ctx, loaded.model, out, dtype)
                                   : save_hf(*loaded.ctx, loaded.model, out, dtype);
+  if (!out.ends_with(".safetensors")) write_own_method(*loaded.ctx, loaded.model, out);
   report_written(summary, out, o.json);
   return 0;
 }

@@ -157,7 +157,7 @@ void print_result(const GenerateResult& r, const Options& o, const Pieces& piece
 
 int run_generate(const Arguments& arguments) {
   Args args("generate", "Continues a prompt.",
-            "fathom generate -m builtin -p \"Once upon a time\" -n 100 --temp 0\n"
+            "fathom generate -m builtin -p \"The old man\" -n 100 --temp 0\n"
             "  fathom generate -m SmolLM2-135M-Instruct.Q4_1.gguf --chat-template auto -p \"Why is the sky "
             "blue?\"");
   Options o;

@@ -211,11 +211,10 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
 Json model_and_method_json(const ModelOptions& o) {
   LoadedModel loaded = load_from_options(o);
   Json out = model_json(loaded.model);
-  const std::string beside = loaded.model.path + "/skip";
   if (!o.adapter.empty()) {
     out.update(method_json(o.adapter, loaded, o.force_adapter));
-  } else if (std::filesystem::is_directory(beside)) {
-    out.update(method_json(beside, loaded, true));
+  } else if (const std::string own = own_method(loaded.model.path); !own.empty()) {
+    out.update(method_json(own, loaded, true));
   }
   return out;
 }

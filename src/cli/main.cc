@@ -22,7 +22,7 @@ void print_usage() {
       "fathom: an engine for adaptive-depth language models\n\n"
       "usage: fathom <verb> [options]     fathom <verb> -h for a verb's options\n\n";
   for (const Verb& verb : verbs()) text += fmt::format("  {:<10} {}\n", verb.name, verb.summary);
-  text += "\n  fathom --version\n\nExample:\n  fathom generate -m builtin -p \"Once upon a time\" -n 100\n";
+  text += "\n  fathom --version\n\nExample:\n  fathom generate -m builtin -p \"The old man\" -n 100\n";
   print(text);
 }
 

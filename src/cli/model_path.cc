@@ -33,8 +33,8 @@ ModelFiles find_builtin() {
   places.push_back(program.parent_path() / "share" / "fathom" / "models");
   std::string looked;
   for (const fs::path& place : places) {
-    const fs::path folder = place / "stories260k";
-    if (is_there(folder / "stories260K.bin")) return {folder / "stories260K.bin", folder / "tok512.bin"};
+    const fs::path file = place / "builtin" / "builtin.gguf";
+    if (is_there(file)) return {file, ""};
     looked += (looked.empty() ? "" : ", ") + place.string();
   }
   fail("the builtin model was not found in {}; FATHOM_MODELS may name its folder", printable(looked, 600));
@@ -115,9 +115,24 @@ ModelFiles find_in_hub_cache(const std::string& name) {
 
 ModelFiles find_model(const std::string& name) {
   if (name == "builtin") return find_builtin();
-  if (is_there(name)) return {name, ""};
+  if (is_there(name)) {
+    const fs::path vocabulary = fs::path(name).parent_path() / "tokenizer.bin";
+    return {name, name.ends_with(".bin") && is_there(vocabulary) ? vocabulary.string() : ""};
+  }
   if (is_repository_name(name)) return find_in_hub_cache(name);
   fail("no such file or folder: {}", printable(name));
+}
+
+std::string own_method_place(const std::string& model) {
+  std::error_code error;
+  return fs::is_directory(model, error) ? fs::path(model) / "skip"
+                                        : fs::path(model).replace_extension(".skip");
+}
+
+std::string own_method(const std::string& model) {
+  std::error_code error;
+  const std::string place = own_method_place(model);
+  return fs::is_directory(place, error) ? place : "";
 }
 
 }  // namespace fathom

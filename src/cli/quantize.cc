@@ -25,7 +25,7 @@ int run_quantize(const Arguments& arguments) {
   if (!out.ends_with(".gguf"))
     throw UsageError(fmt::format("quantize: -o must end in .gguf, got '{}'", printable(out)));
   LoadedModel loaded = load_from_options(o);
-  refuse_to_overwrite_input(loaded.model, out);
+  refuse_to_overwrite(loaded.model, out);
   convert_weights(*loaded.ctx, loaded.model, *wanted, true);
   int64_t kept = 0;
   for (const WeightSpec& spec : weight_specs(std::as_const(loaded.model)))
@@ -33,7 +33,9 @@ int run_quantize(const Arguments& arguments) {
   if (kept > 0)
     log_info(fmt::format("{} matrices whose rows are no whole blocks of {} stay as they were", kept,
                          name_of(*wanted)));
-  report_written(save_gguf(*loaded.ctx, loaded.model, out), out, o.json);
+  const SaveSummary summary = save_gguf(*loaded.ctx, loaded.model, out);
+  write_own_method(*loaded.ctx, loaded.model, out);
+  report_written(summary, out, o.json);
   return 0;
 }
 

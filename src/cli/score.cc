@@ -74,7 +74,7 @@ void print_table(const Model& model, const std::vector<int32_t>& ids, const Scor
 
 int run_score(const Arguments& arguments) {
   Args args("score", "Gives the log-probability of every token of a text, and its perplexity.",
-            "fathom score -m builtin -p \"Once upon a time, there was a little girl.\"\n"
+            "fathom score -m builtin -p \"The old man looked at the sea.\"\n"
             "  fathom score -m model.gguf --file text.txt --dtype f32 --json");
   Options o;
   if (!parse(args, o, arguments)) return 0;

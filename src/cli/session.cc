@@ -60,11 +60,10 @@ Session::Session(const ModelOptions& options) {
   load_method(options);
 }
 
-// The adapter that was asked for, or the method that the model's own folder holds.
+// The adapter that was asked for, or the model's own method.
 void Session::load_method(const ModelOptions& options) {
-  const std::string beside = model().path + "/skip";
-  const bool own = options.adapter.empty() && std::filesystem::is_directory(beside);
-  const std::string folder = own ? beside : options.adapter;
+  const bool own = options.adapter.empty();
+  const std::string folder = own && !options.dense ? own_method(model().path) : options.adapter;
   const double budget = options.saved != 0 ? 1 - options.saved : options.budget;
   budget_ = budget;
   if (folder.empty()) {

@@ -29,10 +29,8 @@ std::string label_of(const std::string& path) {
 }
 
 SweepInputs::SweepInputs(const SweepChoice& choice) : choice_(choice) {
-  add_model(choice.model.model);
+  add_model(choice.model.model, !choice.adapters.empty());
   const Session& first = sessions_.front();
-  if (first.method() && !choice.adapters.empty())
-    fail("{} has a method of its own, which an adapter cannot replace", printable(choice.model.model));
   for (const std::string& folder : choice.adapters) add_adapter(folder);
   for (const std::string& model : choice.also) add_model(model);
   if (plan.methods.size() < 2 && !first.method())
@@ -63,9 +61,10 @@ std::string SweepInputs::unique_label(const std::string& wanted) const {
   return label;
 }
 
-void SweepInputs::add_model(const std::string& path) {
+void SweepInputs::add_model(const std::string& path, bool dense) {
   ModelOptions options = choice_.model;
   options.model = path;
+  options.dense = dense;
   Session& session = sessions_.emplace_back(options);
   if (fingerprint(session.ctx(), session.model()).tokenizer !=
       fingerprint(base().ctx(), base().model()).tokenizer)

@@ -55,8 +55,8 @@ int run_tokenize(const Arguments& arguments) {
   Args args("tokenize",
             "Turns text into token ids, or ids into text. -m may be a vocabulary-only GGUF or a folder with "
             "a tokenizer.",
-            "fathom tokenize -m builtin -p \"Once upon a time\"\n"
-            "  echo '[1, 403, 407]' | fathom tokenize -m builtin --decode --ids -");
+            "fathom tokenize -m builtin -p \"The old man\"\n"
+            "  echo '[428, 1063]' | fathom tokenize -m builtin --decode --ids -");
   Options o;
   if (!parse(args, o, arguments)) return 0;
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(o.model);

@@ -53,7 +53,7 @@ TEST(Encode, AnEmptyContextIsThePrefixToken) {
 }
 
 TEST(Encode, ATokenizersOwnBosIsAddedOnce) {
-  const auto tokenizer = load_tokenizer(FATHOM_TEST_DATA "/../../models/stories260k/tok512.bin");
+  const auto tokenizer = load_tokenizer(FATHOM_TEST_DATA "/stories260k/tokenizer.bin");
   const RequestEncoder encoder(*tokenizer, 64);
   const TokenRequest made = encoder.pair("Once upon", " a time");
   EXPECT_EQ(made.tokens, tokenizer->encode("Once upon a time"));

@@ -10,9 +10,9 @@ namespace fathom {
 namespace {
 
 Model story_model(Context& ctx, std::optional<DType> type) {
-  const std::string folder = FATHOM_TEST_DATA "/../../models/stories260k/";
+  const std::string folder = FATHOM_TEST_DATA "/stories260k/";
   LoadOptions files;
-  files.tokenizer = folder + "tok512.bin";
+  files.tokenizer = folder + "tokenizer.bin";
   files.dtype = type;
   return load_model(ctx, folder + "stories260K.bin", files);
 }

@@ -1,4 +1,4 @@
-// The small trained model that ships, as a test uses it.
+// A small trained model, as a test uses it.
 #pragma once
 
 #include "infer/feeder.h"
@@ -23,9 +23,9 @@ struct StoryModel {
 
  private:
   Model load() {
-    const std::string folder = FATHOM_TEST_DATA "/../../models/stories260k/";
+    const std::string folder = FATHOM_TEST_DATA "/stories260k/";
     LoadOptions files;
-    files.tokenizer = folder + "tok512.bin";
+    files.tokenizer = folder + "tokenizer.bin";
     return load_model(ctx, folder + "stories260K.bin", files);
   }
   static KvCacheOptions options(int64_t context, int64_t sequences) {

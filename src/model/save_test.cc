@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 const fs::path kModels = fs::path(FATHOM_TEST_DATA) / "models";
-const fs::path kStories = fs::path(FATHOM_TEST_DATA).parent_path().parent_path() / "models" / "stories260k";
+const fs::path kStories = fs::path(FATHOM_TEST_DATA) / "stories260k";
 
 std::vector<std::string> fixtures() {
   std::vector<std::string> names;
@@ -246,7 +246,7 @@ TEST_P(Saving, TypesSurviveTheFile) {
 
 TEST_P(Saving, Llama2cGoesToBothFormats) {
   LoadOptions options;
-  options.tokenizer = (kStories / "tok512.bin").string();
+  options.tokenizer = (kStories / "tokenizer.bin").string();
   const Model model = load_model(ctx_, (kStories / "stories260K.bin").string(), options);
   save_gguf(ctx_, model, at("m.gguf"));
   save_hf(ctx_, model, at("hf"), {});

@@ -142,6 +142,25 @@ WeightedPath parse_data(const std::string& entry) {
   return {entry.substr(0, colon), weight};
 }
 
+namespace {
+
+// A checkpoint's config.json must give this model back: some architectures have no key for some fields.
+void check_fits_its_architecture(ModelConfig model) {
+  if (!model.has_local_rope) model.local_rope = {};  // said by nobody, asked by nobody
+  ModelConfig back = config_from_hf(config_to_hf(model, "float32"), "model");
+  if (!back.has_local_rope) back.local_rope = {};
+  const std::vector<Field> asked = fields_of(model), kept = fields_of(back);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (field_text(asked[i]) != field_text(kept[i]))
+      fail(
+          "model.{} = {}: architecture {} has {} there and no key to say so (skip_middle takes norms as you "
+          "like)",
+          asked[i].name, field_text(asked[i]), model.architecture, field_text(kept[i]));
+  }
+}
+
+}  // namespace
+
 ModelConfig complete_model(ModelConfig model, const TrainConfig& config, const Tokenizer* tokenizer) {
   if (model.kv_heads == 0) model.kv_heads = model.heads;
   if (model.head_dim == 0 && model.heads > 0) {
@@ -162,6 +181,7 @@ ModelConfig complete_model(ModelConfig model, const TrainConfig& config, const T
            model.vocab);
   }
   check_config(model, "model");
+  check_fits_its_architecture(model);
   return model;
 }
 
