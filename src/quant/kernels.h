@@ -105,8 +105,11 @@ struct Bf16Kernels {
                    int64_t stride);
 };
 
-// kDotprodRow's for q4_0; eight streams.
+// kDotprodRow's for q4_0, eight streams, and for the formats with blocks of 256, four.
 void dot_row_q4_0_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+void dot_row_q4_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+void dot_row_q5_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+void dot_row_q6_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
 
 extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;

@@ -1,4 +1,5 @@
-// NEON with sdot: four output columns in the lanes of a vector, read in place.
+// NEON with sdot: four output columns in the lanes of a vector, read in place. One row with blocks of 256,
+// and with q4_0, has files of its own.
 #include "quant/kernels.h"
 #include "quant/neon_formats.h"
 
@@ -71,7 +72,7 @@ void quantize_row(const float* x, int64_t k, const QuantRow& out) {
   }
 }
 
-// Dot products of 32 (or twice 16) elements of four weight rows with x: lane = row.
+// Dot products of 32 elements of four weight rows with x: lane = row.
 inline int32x4_t sum_lanes(const int32x4_t* dots) {
   return vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
 }
@@ -95,37 +96,6 @@ inline float32x4_t add_block(float32x4_t acc, const Four& blocks, const QuantRow
   return acc;
 }
 
-// A block of 256. Here sums start at zero, and what they lack is added to all four at once.
-template <class F>
-inline float32x4_t add_k_block(float32x4_t acc, const Four& blocks, const QuantRow& x, int64_t b) {
-  const typename F::Scales scales = F::scales(blocks.row);
-#pragma GCC unroll 8
-  for (int sub = 0; sub < F::kSubs; ++sub) {
-    const int8_t* q = x.q + 32 * (b + sub);
-    const int8x16_t low = vld1q_s8(q), high = vld1q_s8(q + 16);
-    int32x4_t dots[F::kGroups][4];
-    for (int c = 0; c < 4; ++c) {
-      const Int8x32 w = F::load(blocks.row[c], sub);
-      dots[0][c] = vdotq_s32(fresh_zero(), w.low, low);
-      int32x4_t& last = dots[F::kGroups - 1][c];
-      last = vdotq_s32(F::kGroups == 1 ? last : fresh_zero(), w.high, high);
-    }
-    for (int group = 0; group < F::kGroups; ++group) {
-      const int32x4_t sums = sum_lanes(dots[group]);
-      float32x4_t value;
-      if constexpr (F::kOffset == 0) {
-        value = vcvtq_f32_s32(sums);
-      } else {
-        const int32_t lacking = F::kOffset * x.minus[2 * (b + sub) + group];
-        value = float_of_magic(vaddq_s32(sums, vdupq_n_s32(kMagicBits + lacking)));
-      }
-      acc = vfmaq_f32(acc, value, vmulq_n_f32(F::scale(scales, sub * F::kGroups + group), x.scale[b + sub]));
-    }
-    if constexpr (F::kMin) acc = vfmaq_n_f32(acc, F::min(scales, sub), x.sum[b + sub]);
-  }
-  return acc;
-}
-
 // How many times four rows are read together. Twice where arithmetic is what limits: while one four waits for
 // its sums, the other one works.
 template <class F>
@@ -143,14 +113,9 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
       acc[f] = vdupq_n_f32(0.0f);
     }
     int64_t at = 0;
-    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+    for (int64_t b = 0; b < k / 32; ++b) {
 #pragma GCC unroll 2
-      for (int f = 0; f < kFours<F>; ++f) {
-        if constexpr (F::kSubs == 1)
-          acc[f] = add_block<F>(acc[f], rows[f].at(at), x, b);
-        else
-          acc[f] = add_k_block<F>(acc[f], rows[f].at(at), x, b);
-      }
+      for (int f = 0; f < kFours<F>; ++f) acc[f] = add_block<F>(acc[f], rows[f].at(at), x, b);
       at += F::kBytes;
     }
     float values[4 * kFours<F>];
@@ -276,11 +241,10 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 }  // namespace
 
 const RowKernels kDotprodRow = {
-    .streams = {4 * kFours<Q8_0>, 8, 4 * kFours<Q4_1>, 4 * kFours<Q5_0>, 4 * kFours<Q5_1>, 4 * kFours<Q4_K>,
-                4 * kFours<Q5_K>, 4 * kFours<Q6_K>},
+    .streams = {4 * kFours<Q8_0>, 8, 4 * kFours<Q4_1>, 4 * kFours<Q5_0>, 4 * kFours<Q5_1>, 4, 4, 4},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<Q8_0>, dot_row_q4_0_dotprod, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>,
-                dot_row<Q4_K>, dot_row<Q5_K>, dot_row<Q6_K>},
+                dot_row_q4_k_dotprod, dot_row_q5_k_dotprod, dot_row_q6_k_dotprod},
 };
 
 const TileKernels kDotprodTile = {

@@ -82,21 +82,20 @@ inline TwoFloats floats_of_halves(uint32x4_t halves) {
           vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(halves, 16)))};
 }
 
-// d * (byte i of each lane - kBias), exactly: d was an f16. Under the exponent of 2^(23 - 8i) the byte is an
-// integer, and what was added goes again in the same rounding. A conversion would take twice the time.
-// Without a bias, bytes must be below 128.
-template <int kBias>
+// d * byte i of each lane, exactly: d was an f16.
 inline float32x4_t times_byte(float32x4_t d, uint32x4_t bytes, int i) {
-  if (kBias != 0) {  // only there are eight bits below the exponent, and (2^15 + kBias) * d has 24 or fewer
-    bytes = i == 0 ? bytes << 8 : bytes >> (8 * i - 8);
-    i = 1;
-  } else if (i == 3) {
-    bytes = bytes >> 8;
-    i = 2;
-  }
-  const uint32x4_t mask = vdupq_n_u32(255u << (8 * i)), exponent = vdupq_n_u32((150u - 8 * i) << 23);
-  const float32x4_t value = vreinterpretq_f32_u32(vbslq_u32(mask, bytes, exponent));
-  return vfmaq_f32(vmulq_n_f32(d, -static_cast<float>((1 << (23 - 8 * i)) + kBias)), value, d);
+  const uint32x4_t byte = vandq_u32(bytes, vdupq_n_u32(255u << (8 * i)));
+  if (i == 0) return vmulq_f32(d, vcvtq_f32_u32(byte));
+  return vmulq_f32(d, i == 1   ? vcvtq_n_f32_u32(byte, 8)
+                      : i == 2 ? vcvtq_n_f32_u32(byte, 16)
+                               : vcvtq_n_f32_u32(byte, 24));
+}
+// The same of signed bytes: each is moved to the top of its lane, zeros below.
+inline float32x4_t times_signed_byte(float32x4_t d, uint32x4_t bytes, int i) {
+  const uint32x4_t index = {0x00ffffffu | uint32_t(i) << 24, 0x00ffffffu | uint32_t(i + 4) << 24,
+                            0x00ffffffu | uint32_t(i + 8) << 24, 0x00ffffffu | uint32_t(i + 12) << 24};
+  const uint8x16_t top = vqtbl1q_u8(vreinterpretq_u8_u32(bytes), vreinterpretq_u8_u32(index));
+  return vmulq_f32(d, vcvtq_n_f32_s32(vreinterpretq_s32_u8(top), 24));
 }
 
 inline Int8x32 nibbles(const uint8_t* bytes) {
@@ -192,10 +191,10 @@ struct WithKScales {
     };
   }
   static float32x4_t scale(const Scales& scales, int sub) {
-    return times_byte<0>(scales.d, scales.scale[sub / 4], sub % 4);
+    return times_byte(scales.d, scales.scale[sub / 4], sub % 4);
   }
   static float32x4_t min(const Scales& scales, int sub) {
-    return times_byte<0>(scales.dmin, scales.min[sub / 4], sub % 4);
+    return times_byte(scales.dmin, scales.min[sub / 4], sub % 4);
   }
 };
 
@@ -210,16 +209,16 @@ inline uint8x16_t k_nibbles(const uint8_t* bytes, int sub) {
 }
 
 struct Q4_K : WithKScales {
-  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0, kLowAt = 16, kHighAt = 0;
   static constexpr bool kMin = true;
   static Int8x32 load(const uint8_t* block, int sub) {
-    const uint8_t* bytes = block + 16 + 32 * (sub / 2);
+    const uint8_t* bytes = block + kLowAt + 32 * (sub / 2);
     return signed_bytes(k_nibbles(bytes, sub), k_nibbles(bytes + 16, sub));
   }
 };
 
 struct Q5_K : WithKScales {
-  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0, kLowAt = 48, kHighAt = 16;
   static constexpr bool kMin = true;
   // Four bits of `nibbles` under bit `sub` of `high`.
   static uint8x16_t join(const uint8_t* nibbles, const uint8_t* high, int sub) {
@@ -227,7 +226,7 @@ struct Q5_K : WithKScales {
     return vandq_u8(vsliq_n_u8(low, vld1q_u8(high) >> sub, 4), vdupq_n_u8(31));
   }
   static Int8x32 load(const uint8_t* block, int sub) {
-    const uint8_t *nibbles = block + 48 + 32 * (sub / 2), *high = block + 16;
+    const uint8_t *nibbles = block + kLowAt + 32 * (sub / 2), *high = block + kHighAt;
     return signed_bytes(join(nibbles, high, sub), join(nibbles + 16, high + 16, sub));
   }
 };
@@ -237,22 +236,20 @@ struct Q6_K {
   static constexpr bool kMin = false;
   struct Scales {
     float32x4_t d;
-    Words bytes;  // plus 128
+    Words bytes;
   };
   static Scales scales(const uint8_t* const* blocks) {
-    Scales out{load_halves(blocks, 208), load_turned(blocks, 192)};
-    for (uint32x4_t& word : out.bytes.word) word = veorq_u32(word, vdupq_n_u32(0x80808080));
-    return out;
+    return {load_halves(blocks, 208), load_turned(blocks, 192)};
   }
   static float32x4_t scale(const Scales& scales, int group) {
-    return times_byte<128>(scales.d, scales.bytes.word[group / 4], group % 4);
+    return times_signed_byte(scales.d, scales.bytes.word[group / 4], group % 4);
   }
   static float32x4_t min(const Scales&, int) { return vdupq_n_f32(0.0f); }
   // Four bits of `low` under the two bits 2t of `high`.
   static uint8x16_t join(uint8x16_t low, uint8x16_t high, int t) {
-    if (t < 2) return vandq_u8(vsliq_n_u8(low, high >> (2 * t), 4), vdupq_n_u8(63));
-    if (t == 2) return vorrq_u8(vshrq_n_u8(low, 4), vandq_u8(high, vdupq_n_u8(48)));
-    return vsraq_n_u8(vshrq_n_u8(low, 4), vandq_u8(high, vdupq_n_u8(192)), 2);
+    if (t % 2 == 1) high = vshrq_n_u8(high, 2);
+    if (t < 2) return vandq_u8(vsliq_n_u8(low, high, 4), vdupq_n_u8(63));
+    return vbslq_u8(vdupq_n_u8(48), high, vshrq_n_u8(low, 4));
   }
   static Int8x32 load(const uint8_t* block, int sub) {
     const int half = sub / 4, t = sub % 4;
