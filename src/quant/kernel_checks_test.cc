@@ -211,7 +211,10 @@ std::string check_format(const MatmulKernels& kernels, DType dtype) {
       }
     }
   }
-  return "";
+  if (block == 1) return "";
+  const int64_t longest = 8192 + 3 * block;  // in more than one piece, where a kernel takes rows in pieces
+  const std::string text = check_shape(kernels, dtype, 2, 9, longest);
+  return text.empty() ? "" : "k = " + std::to_string(longest) + ": " + text;
 }
 
 // Values that are not finite spoil their own row and no other; tiny and huge ones stay finite.

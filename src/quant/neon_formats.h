@@ -86,14 +86,16 @@ inline TwoFloats floats_of_halves(uint32x4_t halves) {
 inline float32x4_t times_byte(float32x4_t d, uint32x4_t bytes, int i) {
   const uint32x4_t byte = vandq_u32(bytes, vdupq_n_u32(255u << (8 * i)));
   if (i == 0) return vmulq_f32(d, vcvtq_f32_u32(byte));
-  return vmulq_f32(d, i == 1   ? vcvtq_n_f32_u32(byte, 8)
-                      : i == 2 ? vcvtq_n_f32_u32(byte, 16)
-                               : vcvtq_n_f32_u32(byte, 24));
+  if (i == 1) return vmulq_f32(d, vcvtq_n_f32_u32(byte, 8));
+  if (i == 2) return vmulq_f32(d, vcvtq_n_f32_u32(byte, 16));
+  return vmulq_f32(d, vcvtq_n_f32_u32(byte, 24));
 }
-// The same of signed bytes: each is moved to the top of its lane, zeros below.
-inline float32x4_t times_signed_byte(float32x4_t d, uint32x4_t bytes, int i) {
-  const uint32x4_t index = {0x00ffffffu | uint32_t(i) << 24, 0x00ffffffu | uint32_t(i + 4) << 24,
-                            0x00ffffffu | uint32_t(i + 8) << 24, 0x00ffffffu | uint32_t(i + 12) << 24};
+
+// The same of signed bytes: each is moved to the top of its lane, with zeros below.
+inline float32x4_t times_signed_byte(float32x4_t d, uint32x4_t bytes, uint32_t i) {
+  const uint32_t zeros = 0xffffff;  // indices past the end
+  const uint32x4_t index = {i << 24 | zeros, (i + 4) << 24 | zeros, (i + 8) << 24 | zeros,
+                            (i + 12) << 24 | zeros};
   const uint8x16_t top = vqtbl1q_u8(vreinterpretq_u8_u32(bytes), vreinterpretq_u8_u32(index));
   return vmulq_f32(d, vcvtq_n_f32_s32(vreinterpretq_s32_u8(top), 24));
 }
@@ -242,7 +244,7 @@ struct Q6_K {
     return {load_halves(blocks, 208), load_turned(blocks, 192)};
   }
   static float32x4_t scale(const Scales& scales, int group) {
-    return times_signed_byte(scales.d, scales.bytes.word[group / 4], group % 4);
+    return times_signed_byte(scales.d, scales.bytes.word[group / 4], static_cast<uint32_t>(group % 4));
   }
   static float32x4_t min(const Scales&, int) { return vdupq_n_f32(0.0f); }
   // Four bits of `low` under the two bits 2t of `high`.
