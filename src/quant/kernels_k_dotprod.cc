@@ -1,7 +1,7 @@
 // The formats with blocks of 256, and one row of activations. A part of a block at a time: first the integer
 // sums of all its groups, so that each byte of the weights is loaded once for all the groups it has bits of;
 // then they are scaled and added in their order. In cycles for 32 elements of four weight rows on a
-// Neoverse-V1: 11.5 for q4_k, 17.2 for q6_k (with 33 and 42 vector instructions).
+// Neoverse-V1: 11.5 for q4_k, 17.2 for q6_k (with 33 and 48 vector instructions).
 #include "quant/kernels.h"
 #include "quant/neon_formats.h"
 
