@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What each class of token runs: class_means.py FATHOM TEXT PASSAGES BYTES OUT [INSPECT OPTIONS…]
 
-Runs `fathom inspect` on the first BYTES of PASSAGES documents of TEXT (between lines <|endoftext|>), each into a folder of
-OUT, and prints one JSON object: of every class of token how many there were, the mean depth (share of the units run) and
+Runs `fathom inspect` on the first BYTES of PASSAGES documents of TEXT (between lines <|endoftext|>; those that begin in plain
+ASCII: classes are of English words, and other scripts take many tokens), each into a folder of OUT, and prints one JSON object: of every class of token how many there were, the mean depth (share of the units run) and
 the mean score; the ten tokens that are highest and lowest in each; skip ratios by unit.
 """
 import collections
@@ -14,9 +14,10 @@ import sys
 fathom, text, passages, size, out = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), pathlib.Path(sys.argv[5])
 options = sys.argv[6:]
 documents = pathlib.Path(text).read_text().split("<|endoftext|>")
-documents = [d.strip()[:size] for d in documents if len(d.strip()) >= size][:passages]
+documents = [d.strip()[:size] for d in documents if len(d.strip()) >= size]
+documents = [d for d in documents if d.isascii()][:passages]
 if not documents:
-    sys.exit(f"class_means.py: no document of {text} has {size} bytes")
+    sys.exit(f"class_means.py: no document of {text} has {size} bytes of plain ASCII")
 
 classes, tokens, units = (collections.defaultdict(list) for _ in range(3))
 for number, passage in enumerate(documents):
