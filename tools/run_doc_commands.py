@@ -153,7 +153,8 @@ def run_page(path, blocks, folder, prepared, fathom):
     smollm2 = os.environ.get("FATHOM_SMOLLM2")
     if not smollm2 or BUILTIN_STANDS_IN in path.read_text():
         smollm2 = "builtin"
-        shutil.copytree(folder / "routers", folder / "models/smollm2-135m-priced", dirs_exist_ok=True)
+        for shipped in folder.glob("models/smollm2-*"):
+            shutil.copytree(folder / "routers", shipped, dirs_exist_ok=True)
     (folder / "tools/fetch_smollm2.sh").write_text(f"#!/bin/sh\necho {shlex.quote(smollm2)}\n")
     result = subprocess.run(["bash", "-x", "-c", script_of(blocks)], cwd=folder, env=environment(folder, fathom),
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
