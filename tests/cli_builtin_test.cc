@@ -8,8 +8,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Words kScore{"score", "-m", "builtin", "--json", "-p",
-                   "The city lies on the river, and has been the capital of the province since the war."};
+const Words kScore{
+    "score",  "-m", "builtin",
+    "--json", "-p", "The city lies on the river, and has been the capital of the province since the war."};
 
 TEST(Builtin, SpeaksEnglishAtEveryBudget) {
   const nlohmann::json whole = run_fathom(kScore).json();
