@@ -186,8 +186,8 @@ TEST_F(TrainVerb, AMethodGoesWithItsModel) {
   EXPECT_EQ(run_fathom({"info", "-m", at("small.gguf"), "--json"}).json()["method"], "skip_layer");
   ASSERT_EQ(run_fathom({"convert", "-m", at("small.gguf"), "-o", at("folder")}).exit_code, 0);
   EXPECT_EQ(run_fathom({"info", "-m", at("folder"), "--json"}).json()["method"], "skip_layer");
-  const auto again =
-      run_fathom(quantize);  // its new method would stand beside an old model, or the other way round
+  // A new method would stand beside an old model, or the other way round.
+  const auto again = run_fathom(quantize);
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_NE(again.err.find("small.skip is there"), std::string::npos) << again.err;
 }

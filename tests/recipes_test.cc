@@ -63,11 +63,11 @@ TEST_P(SmallRecipe, RunsAndItsResultIsUsed) {
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const nlohmann::json trained = r.json();
   EXPECT_GT(trained.at("validation_ce"), 1.0);
-  EXPECT_LT(trained.at("validation_ce"), 9.0);
 
   // A checkpoint of a whole model runs by itself; one of a frozen backbone is an adapter beside its base.
   const std::string checkpoint = trained.at("checkpoint");
   const bool whole = fs::exists(fs::path(checkpoint) / "config.json");
+  EXPECT_LT(trained.at("validation_ce"), whole ? 8.4 : 7.0);  // knowing nothing of 4,096 tokens: 8.32
   std::vector<std::string> words{
       "score", "-m", whole ? checkpoint : "builtin", "-p", "Mary went to the garden door.", "--json"};
   if (!whole) words.insert(words.end(), {"--adapter", checkpoint + "/skip"});

@@ -1,4 +1,4 @@
-// An adapter for the tests of verbs: scalar gates on the model that ships, not calibrated, hardly trained.
+// An adapter for the tests of verbs: scalar gates on kStories, not calibrated, hardly trained.
 #pragma once
 
 #include <gtest/gtest.h>

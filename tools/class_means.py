@@ -2,7 +2,8 @@
 """What each class of token runs: class_means.py FATHOM TEXT PASSAGES BYTES OUT [INSPECT OPTIONS…]
 
 Runs `fathom inspect` on the first BYTES of PASSAGES documents of TEXT (between lines <|endoftext|>; those that begin in plain
-ASCII: classes are of English words, and other scripts take many tokens), each into a folder of OUT, and prints one JSON object: of every class of token how many there were, the mean depth (share of the units run) and
+ASCII: classes are of English words, and other scripts take many tokens), each into a folder of OUT, and prints one JSON
+object: of every class of token how many there were, the mean depth (share of the units run) and
 the mean score; the ten tokens that are highest and lowest in each; skip ratios by unit.
 """
 import collections

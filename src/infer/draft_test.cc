@@ -3,19 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "infer/generate.h"
-#include "model/load.h"
+#include "infer/story_model_test.h"
 #include "tensor/arena.h"
 
 namespace fathom {
 namespace {
-
-Model story_model(Context& ctx, std::optional<DType> type) {
-  const std::string folder = FATHOM_TEST_DATA "/stories260k/";
-  LoadOptions files;
-  files.tokenizer = folder + "tokenizer.bin";
-  files.dtype = type;
-  return load_model(ctx, folder + "stories260K.bin", files);
-}
 
 std::vector<int64_t> dropped_units(const DraftRule& rule) {
   std::vector<int64_t> units;
@@ -35,7 +27,7 @@ TEST(Draft, AnExitLeavesTheFirstBlocks) {
 
 TEST(Draft, TheHarmOrderLeavesTheBudget) {
   Context ctx({.device = Device::kCpu, .threads = 1});
-  const Model model = story_model(ctx, std::nullopt);
+  const Model model = load_story_model(ctx);
   const std::vector<int32_t> order = measure_harm_order(ctx, model);
   const auto draft = [&](double budget) { return harm_order_draft(model.config, order, budget); };
   const std::vector<int64_t> few = dropped_units(draft(0.8)), many = dropped_units(draft(0.4));
@@ -58,7 +50,7 @@ TEST(Draft, StoriesAreToldTheSame) {
   Context ctx({.device = Device::kCpu, .threads = 1});
   for (const std::optional<DType> type :
        {std::optional<DType>(), std::optional(DType::kQ8_0), std::optional(DType::kQ4_0)}) {
-    const Model model = story_model(ctx, type);
+    const Model model = load_story_model(ctx, type);
     const std::vector<int32_t> order = measure_harm_order(ctx, model);
     for (const DraftRule& rule :
          {harm_order_draft(model.config, order, 0.7), exit_draft(model.config, 0.6)}) {

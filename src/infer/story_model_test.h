@@ -6,6 +6,14 @@
 
 namespace fathom {
 
+inline Model load_story_model(Context& ctx, std::optional<DType> dtype = {}) {
+  const std::string folder = FATHOM_TEST_DATA "/stories260k/";
+  LoadOptions files;
+  files.tokenizer = folder + "tokenizer.bin";
+  files.dtype = dtype;
+  return load_model(ctx, folder + "stories260K.bin", files);
+}
+
 struct StoryModel {
   Context ctx{{.device = Device::kCpu, .threads = 2}};
   Model model;
@@ -15,19 +23,13 @@ struct StoryModel {
   Feeder feeder;
 
   explicit StoryModel(int64_t context = 0, int64_t sequences = 1)
-      : model(load()),
+      : model(load_story_model(ctx)),
         cache(ctx, model.config, options(context, sequences)),
         feeder(ctx, model, cache, policy, state) {}
 
   std::vector<int32_t> encode(const std::string& text) const { return model.tokenizer->encode(text); }
 
  private:
-  Model load() {
-    const std::string folder = FATHOM_TEST_DATA "/stories260k/";
-    LoadOptions files;
-    files.tokenizer = folder + "tokenizer.bin";
-    return load_model(ctx, folder + "stories260K.bin", files);
-  }
   static KvCacheOptions options(int64_t context, int64_t sequences) {
     KvCacheOptions made;
     made.context = context;

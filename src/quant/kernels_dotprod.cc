@@ -72,11 +72,6 @@ void quantize_row(const float* x, int64_t k, const QuantRow& out) {
   }
 }
 
-// Dot products of 32 elements of four weight rows with x: lane = row.
-inline int32x4_t sum_lanes(const int32x4_t* dots) {
-  return vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
-}
-
 // A block of 32.
 template <class F>
 inline float32x4_t add_block(float32x4_t acc, const Four& blocks, const QuantRow& x, int64_t b) {

@@ -24,9 +24,8 @@ inline Dots add_dot(Dots dots, const uint8x16_t* w, const int8_t* q) {
   for (int c = 0; c < 4; ++c) dots.row[c] = vdotq_s32(dots.row[c], vreinterpretq_s8_u8(w[c]), x);
   return dots;
 }
-// lane = row
 inline int32x4_t sum_lanes(const Dots& dots) {
-  return vpaddq_s32(vpaddq_s32(dots.row[0], dots.row[1]), vpaddq_s32(dots.row[2], dots.row[3]));
+  return sum_lanes(dots.row);
 }
 
 inline void load_four(const Four& blocks, int at, uint8x16_t* out) {

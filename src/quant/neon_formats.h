@@ -38,6 +38,11 @@ inline int32x4_t fresh_zero() {
   return zero;
 }
 
+// Dot products of four weight rows, in four parts each -> lane = row.
+inline int32x4_t sum_lanes(const int32x4_t* dots) {
+  return vpaddq_s32(vpaddq_s32(dots[0], dots[1]), vpaddq_s32(dots[2], dots[3]));
+}
+
 // Four f16 values, `offset` bytes into four blocks.
 inline float32x4_t load_halves(const uint8_t* const* blocks, int offset) {
   uint16_t halves[4];

@@ -182,9 +182,8 @@ class MindSkip final : public Method {
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;
-  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override {
-    return 1;
-  }  // one τ for all
+  // One τ for all routers, as the paper has one.
+  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
   bool straight_through() const override { return true; }
   bool needs_whole_prompt() const override {
     return config_.level == Level::kSequence && parse_pool(config_.pool).pool != Pool::kPrefix;
