@@ -109,6 +109,18 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, Mode
   return file;
 }
 
+void MappedFile::forget(std::span<const std::byte> bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
+                  end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
+  if (begin >= end) return;
+  for (const MappedRange& range : ranges) {
+    if (!range.path.load() || begin < range.begin.load() || end > range.end.load()) continue;
+    madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    return;
+  }
+}
+
 MappedFile::~MappedFile() {
   if (slot_ >= 0) {
     MappedRange& range = ranges[static_cast<size_t>(slot_)];

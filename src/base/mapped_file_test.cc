@@ -57,6 +57,44 @@ TEST_F(MappedFileTest, BothModesGiveTheBytes) {
   }
 }
 
+// Pages that this process holds in memory, of a range of whole pages.
+int64_t pages_held(std::span<const std::byte> bytes) {
+  std::ifstream maps("/proc/self/smaps");
+  const auto wanted = reinterpret_cast<uintptr_t>(bytes.data());
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) here = begin <= wanted && wanted < end;
+    long kilobytes = 0;
+    if (here && std::sscanf(line.c_str(), "Rss: %ld kB", &kilobytes) == 1)
+      return kilobytes * 1024 / sysconf(_SC_PAGESIZE);
+  }
+  return -1;
+}
+
+TEST_F(MappedFileTest, ForgottenPagesAreNotHeldAndCanBeReadAgain) {
+  const std::string text(1 << 20, 'x');
+  const auto file = MappedFile::open(write("file", text));
+  EXPECT_EQ(text_of(*file), text);
+  const int64_t before = pages_held(file->bytes());
+  EXPECT_GE(before, (1 << 20) / sysconf(_SC_PAGESIZE));
+  MappedFile::forget(file->bytes().subspan(100, (1 << 20) - 200));  // the first and last page stay
+  EXPECT_LE(pages_held(file->bytes()), 2);
+  EXPECT_EQ(text_of(*file), text);
+  MappedFile::forget(file->bytes().subspan(100, 10));  // no whole page
+}
+
+// To forget what is not in a file would lose it.
+TEST_F(MappedFileTest, OnlyMappedFilesAreForgotten) {
+  const std::string text(1 << 20, 'x');
+  const auto file = MappedFile::open(write("file", text), MappedFile::Mode::kRead);
+  MappedFile::forget(file->bytes());
+  EXPECT_EQ(text_of(*file), text);
+  const auto mapped = MappedFile::open(write("other", text));
+  MappedFile::forget({mapped->bytes().data(), mapped->bytes().size() + (1 << 22)});  // more than the file
+  EXPECT_EQ(text_of(*mapped), text);
+}
+
 TEST_F(MappedFileTest, SaysWhatIsWrong) {
   for (const auto mode : {MappedFile::Mode::kMap, MappedFile::Mode::kRead}) {
     const std::string missing = (folder_ / "none\x1b").string();

@@ -218,7 +218,7 @@ class Table {
   }
 
   void add_load() {
-    const int mine = ours("fathom", [this] { return 1 / load_from_options(o_.model).load_seconds; });
+    const int mine = ours("fathom", [this] { return 1 / load_to_run(o_.model).load_seconds; });
     lines_.line({"loads a second, warm", mine, kNoMeasure, 0, kNoMeasure, [](double speed) {
                    return Note{"s", 1 / speed};
                  }});

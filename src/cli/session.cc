@@ -13,6 +13,12 @@
 namespace fathom {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 DType cache_type(const char* option, const std::string& name, DType standard) {
   if (name.empty()) return standard;
   DType type;
@@ -27,7 +33,7 @@ DType cache_type(const char* option, const std::string& name, DType standard) {
 }  // namespace
 
 LoadedModel load_from_options(const ModelOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   LoadOptions load;
   load.dtype = weight_type("--dtype", options.dtype);
   load.mode = options.no_mmap ? MappedFile::Mode::kRead : MappedFile::Mode::kMap;
@@ -40,7 +46,15 @@ LoadedModel load_from_options(const ModelOptions& options) {
   where.threads = static_cast<int>(options.threads);
   loaded.ctx = std::make_unique<Context>(where);
   loaded.model = load_model(*loaded.ctx, files.model, load);
-  loaded.load_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  loaded.load_seconds = seconds_since(start);
+  return loaded;
+}
+
+LoadedModel load_to_run(const ModelOptions& options) {
+  const auto start = Clock::now();
+  LoadedModel loaded = load_from_options(options);
+  arrange_weights(*loaded.ctx, loaded.model);
+  loaded.load_seconds = seconds_since(start);
   return loaded;
 }
 
@@ -48,7 +62,7 @@ Session::Session(const ModelOptions& options) {
   const DType standard = options.dtype == "f32" ? DType::kF32 : DType::kF16;
   cache_options_.k_type = cache_type("-ctk", options.key_type, standard);
   cache_options_.v_type = cache_type("-ctv", options.value_type, standard);
-  loaded_ = load_from_options(options);
+  loaded_ = load_to_run(options);
   const int64_t trained = loaded_.model.config.context;
   context_ = options.context > 0 ? options.context : trained;
   if (context_ > trained) {

@@ -22,6 +22,8 @@ struct LoadedModel {
   double load_seconds = 0;
 };
 LoadedModel load_from_options(const ModelOptions& options);
+// The same with its weights arranged for this machine's products: it will run, and not be written.
+LoadedModel load_to_run(const ModelOptions& options);
 
 class Session {
  public:

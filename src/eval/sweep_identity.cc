@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "base/sha256.h"
 #include "model/weights.h"
+#include "ops/matrix_rows.h"
 #include "skip/adapter.h"
 
 namespace fathom {
@@ -39,6 +40,13 @@ std::string hash_of(std::span<const T> values) {
   return digits(hash);
 }
 
+// Rows with at least `bytes` bytes, one after another as in a file: the same on every machine.
+Tensor first_rows(Context& ctx, const Tensor& tensor, int64_t bytes) {
+  if (tensor.layout() == Layout::kRows) return tensor;
+  const int64_t four = 4 * row_bytes(tensor.dtype(), tensor.dim(1));
+  return in_rows(ctx, tensor.rows(0, (bytes + four - 1) / four * 4));
+}
+
 }  // namespace
 
 std::string identity_of(Context& ctx, const Model& model) {
@@ -50,7 +58,7 @@ std::string identity_of(Context& ctx, const Model& model) {
     add(hash, tensor.defined() ? name_of(tensor.dtype()) : "none");
     if (!tensor.defined()) continue;
     const int64_t bytes = std::min<int64_t>(kBytesOfTensor, tensor.nbytes());
-    hash.add({static_cast<const std::byte*>(tensor.raw()), static_cast<size_t>(bytes)});
+    hash.add({first_rows(ctx, tensor, bytes).data<std::byte>(), static_cast<size_t>(bytes)});
   }
   return digits(hash);
 }

@@ -6,8 +6,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "eval/sweep_identity.h"
 #include "infer/draft.h"
 #include "infer/story_model_test.h"
+#include "model/load.h"
 #include "train/temporary_folder_test.h"
 
 namespace fathom {
@@ -31,6 +33,17 @@ SweepTask story_task(const Model& model, size_t items) {
   }
   out.encoded = encode_task(out.task, RequestEncoder(*model.tokenizer, 128));
   return out;
+}
+
+// A sweep begun on one kind of machine goes on on another.
+TEST(SweepIdentity, OfAModelIsTheSameHoweverItsWeightsLie) {
+  StoryModel story;
+  const std::string full = identity_of(story.ctx, story.model);
+  convert_weights(story.ctx, story.model, DType::kQ8_0, true);
+  const std::string identity = identity_of(story.ctx, story.model);
+  EXPECT_NE(identity, full);
+  arrange_weights(story.ctx, story.model);
+  EXPECT_EQ(identity_of(story.ctx, story.model), identity);
 }
 
 struct Rig {

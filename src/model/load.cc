@@ -5,7 +5,9 @@
 #include "base/format.h"
 #include "io/file_kind.h"
 #include "model/load_sources.h"
+#include "ops/matrix_rows.h"
 #include "quant/formats.h"
+#include "quant/matmul.h"
 
 namespace fathom {
 namespace {
@@ -93,6 +95,7 @@ ModelSource open_source(const std::string& path, const LoadOptions& options) {
 }  // namespace
 
 Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype) {
+  if (tensor.layout() != Layout::kRows) return convert_tensor(ctx, in_rows(ctx, tensor), dtype);
   if (tensor.dtype() == dtype) return tensor;
   Tensor out = Tensor::owned(Device::kCpu, dtype, tensor.shape());
   const int64_t n = tensor.shape().last(), rows = tensor.numel() / n;
@@ -143,6 +146,17 @@ void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {
            name_of(dtype), traits(dtype).block);
     }
     *spec.tensor = convert_tensor(ctx, *spec.tensor, dtype);
+  }
+  if (model.config.tied) model.weights.output = model.weights.embedding;
+}
+
+void arrange_weights(Context& ctx, Model& model) {
+  if (ctx.device() != Device::kCpu) return;
+  const MatmulKernels& kernels = matmul_kernels(ctx.cpu().isa);
+  for (const WeightSpec& spec : weight_specs(model.config, model.weights)) {
+    Tensor& weight = *spec.tensor;
+    if (spec.matrix && weight.dim(0) % 4 == 0 && takes_fours(kernels, weight.dtype()))
+      weight = in_fours(ctx, weight);
   }
   if (model.config.tied) model.weights.output = model.weights.embedding;
 }

@@ -24,4 +24,8 @@ Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
 // not whole blocks of that format stays as it is when `keep_unfit`, else it is a UserError.
 void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit);
 
+// The matrices as this machine multiplies them fastest, the same values bit for bit: for a model that will
+// run and be neither trained nor saved. It costs a copy: what was mapped from a file is memory after it.
+void arrange_weights(Context& ctx, Model& model);
+
 }  // namespace fathom

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,6 +15,7 @@
 #include "io/gguf.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
+#include "ops/matrix_rows.h"
 
 namespace fathom {
 namespace {
@@ -272,6 +274,26 @@ TEST_F(Loading, WeightsAreConvertedAtLoad) {
     EXPECT_EQ(model.weights.embedding.dtype(), dtype);
     EXPECT_EQ(model.weights.output.raw(), model.weights.embedding.raw());
     EXPECT_EQ(model.weights.blocks[0].attention_norm.dtype(), DType::kF32);
+  }
+}
+
+// What is arranged can be had as it was: for whoever saves, hashes or converts it.
+TEST_F(Loading, ArrangedWeightsHoldTheSameRows) {
+  LoadOptions options;
+  options.dtype = DType::kQ8_0;
+  const Model model = load_model(ctx_, (kModels / "smollm2").string(), options);
+  Model arranged = load_model(ctx_, (kModels / "smollm2").string(), options);
+  arrange_weights(ctx_, arranged);
+  arrange_weights(ctx_, arranged);  // again: nothing is left to do
+  const auto specs = weight_specs(model), arranged_specs = weight_specs(arranged);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const Tensor &one = *specs[i].tensor, back = in_rows(ctx_, *arranged_specs[i].tensor);
+    EXPECT_EQ(back.layout(), Layout::kRows);
+    EXPECT_EQ(std::memcmp(one.raw(), back.raw(), static_cast<size_t>(one.nbytes())), 0) << specs[i].hf;
+    if (!specs[i].matrix) continue;
+    const Tensor values = convert_tensor(ctx_, one, DType::kF32),
+                 same = convert_tensor(ctx_, *arranged_specs[i].tensor, DType::kF32);
+    EXPECT_EQ(std::memcmp(values.raw(), same.raw(), static_cast<size_t>(values.nbytes())), 0) << specs[i].hf;
   }
 }
 

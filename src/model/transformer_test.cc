@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "model/flops.h"
 #include "model/load.h"
+#include "quant/matmul.h"
 #include "support/heap_allocations.h"
 #include "tensor/arena.h"
 
@@ -50,6 +51,25 @@ std::vector<float> alone(Context& ctx, const Model& model, const std::vector<int
 }
 
 class Formats : public testing::TestWithParam<DType> {};
+
+// One row, a few and many, through the whole model.
+TEST_P(Formats, ArrangedWeightsGiveTheSameBits) {
+  for (const char* name : {"llama3", "smollm2", "qwen2"}) {  // untied, tied, with biases
+    Context ctx({.threads = 2});
+    const Model model = load_model(ctx, fixture(name), {.dtype = GetParam()});
+    Model arranged = load_model(ctx, fixture(name), {.dtype = GetParam()});
+    arrange_weights(ctx, arranged);
+    const bool fours = takes_fours(matmul_kernels(ctx.isa()), model.weights.blocks[0].q.dtype());
+    EXPECT_EQ(arranged.weights.blocks[0].q.layout(), fours ? Layout::kFours : Layout::kRows);
+    EXPECT_EQ(arranged.weights.output.layout(), fours ? Layout::kFours : Layout::kRows);
+    EXPECT_EQ(arranged.weight_bytes(), model.weight_bytes());
+    for (const size_t count : {1, 2, 3, 5, 8, 13, 40}) {
+      const std::vector<int32_t> ids = random_ids(model.config.vocab, count, count);
+      EXPECT_EQ(alone(ctx, arranged, ids, DensePolicy()), alone(ctx, model, ids, DensePolicy()))
+          << name << ", " << count << " rows";
+    }
+  }
+}
 
 // Many sequences of different lengths in one packed pass, rows interleaved, each bit-equal to the same
 // sequence run alone.

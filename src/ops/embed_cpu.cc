@@ -1,7 +1,7 @@
 #include "base/format.h"
 #include "ops/embed.h"
+#include "ops/matrix_rows.h"
 #include "ops/row_access.h"
-#include "quant/formats.h"
 
 namespace fathom {
 
@@ -16,7 +16,7 @@ void embed_kernel(CpuBackend dev, const Tensor& ids, const Tensor& table, float 
   dev.pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* y = out.data<float>() + r * width;
-      decode_row(table.dtype(), table.data<std::byte>() + id[r] * bytes, y, width);
+      decode_matrix_row(table, id[r], y);
       if (scale == 1.0f) continue;
       for (int64_t i = 0; i < width; ++i) y[i] *= scale;
     }

@@ -1,7 +1,16 @@
+#include <algorithm>
+
 #include "ops/gated_activation.h"
 #include "ops/row_access.h"
 
 namespace fathom {
+
+namespace {
+
+constexpr int64_t kPiece = 512;  // columns
+constexpr int64_t kPieces = 4;   // that are worth another thread
+
+}  // namespace
 
 void gated_activation_kernel(CpuBackend dev, const Tensor& gate, const Tensor& up, Activation activation,
                              Tensor& out) {
@@ -9,8 +18,12 @@ void gated_activation_kernel(CpuBackend dev, const Tensor& gate, const Tensor& u
   const RowKernels& kernels = row_kernels(dev.isa);
   const auto product = activation == Activation::kSilu ? kernels.silu_product : kernels.gelu_product;
   float* y = out.data<float>();
-  dev.pool.parallel_for(g.rows, row_grain(g.width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) product(g[r], u[r], y + r * g.width, g.width);
+  const int64_t each = (g.width + kPiece - 1) / kPiece;  // pieces of a row
+  dev.pool.parallel_for(g.rows * each, kPieces, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = i / each, c = i % each * kPiece;
+      product(g[r] + c, u[r] + c, y + r * g.width + c, std::min(kPiece, g.width - c));
+    }
   });
 }
 

@@ -13,9 +13,10 @@ namespace {
 
 void check_operands(const LinearCall& call) {
   const Tensor& x = call.x;
-  require(x.defined() && x.dtype() == DType::kF32 && x.rank() == 2,
-          "linear: x must be f32 (rows, in), got {} {}", x.defined() ? name_of(x.dtype()) : "nothing",
-          to_string(x.shape()));
+  // The texts are made only where they are needed: this runs for every product of a decode step.
+  if (!x.defined() || x.dtype() != DType::kF32 || x.rank() != 2)
+    fail("linear: x must be f32 (rows, in), got {} {}", x.defined() ? name_of(x.dtype()) : "nothing",
+         to_string(x.shape()));
   require(call.weights.size() <= kMaxLinearGroup, "linear_group: at most {} weights, got {}", kMaxLinearGroup,
           call.weights.size());
   require(call.outputs.size() == call.weights.size() &&
@@ -24,9 +25,9 @@ void check_operands(const LinearCall& call) {
           call.outputs.size());
   for (size_t i = 0; i < call.weights.size(); ++i) {
     const Tensor& w = call.weights[i];
-    require(w.defined() && w.rank() == 2 && w.dim(1) == x.dim(1) && w.is_contiguous(),
-            "linear: weight must be (out, {}), got {} {}", x.dim(1),
-            w.defined() ? name_of(w.dtype()) : "nothing", to_string(w.shape()));
+    if (!w.defined() || w.rank() != 2 || w.dim(1) != x.dim(1) || !w.is_contiguous())
+      fail("linear: weight must be (out, {}), got {} {}", x.dim(1),
+           w.defined() ? name_of(w.dtype()) : "nothing", to_string(w.shape()));
     require(w.dtype() != DType::kI32 && w.dtype() != DType::kU8,
             "linear: weight must be f32, f16, bf16 or a block format, got {}", name_of(w.dtype()));
     require(!w.gradient() || w.dtype() == DType::kF32 || w.dtype() == DType::kBF16,

@@ -50,8 +50,10 @@ void run_thread(const Job& job, ThreadPool& pool, int thread, int threads) {
     Tensor& out = job.call.outputs[i];
     const int64_t columns = w.dim(0), stride = row_bytes(w.dtype(), w.dim(1));
     const Range range = split_evenly(columns, thread, threads, kColumnGrain);
-    const Weights weights{static_cast<const uint8_t*>(w.raw()) + range.begin * stride, stride,
-                          range.end - range.begin};
+    const Weights weights{.data = static_cast<const uint8_t*>(w.raw()) + range.begin * stride,
+                          .stride = stride,
+                          .columns = range.end - range.begin,
+                          .fours = w.layout() == Layout::kFours};
     multiply(job.kernels, w.dtype(), job.x, prepared, weights, out.data<float>() + range.begin, columns,
              job.scratch + job.scratch_step * static_cast<size_t>(thread));
     if (!job.call.biases.empty() && job.call.biases[i]) {

@@ -4,8 +4,8 @@
 
 #include "ops/gemm.h"
 #include "ops/linear_kernel.h"
+#include "ops/matrix_rows.h"
 #include "ops/row_access.h"
-#include "quant/formats.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -22,13 +22,13 @@ GemmMatrix matrix(const Tensor& t) {
 // The weights as gemm() reads them: f32 and bf16 where they are, other formats decoded to bf16 in the arena.
 GemmMatrix readable(CpuBackend cpu, Context& ctx, const Tensor& weight) {
   if (weight.dtype() == DType::kF32 || weight.dtype() == DType::kBF16) return matrix(weight);
-  const int64_t rows = weight.dim(0), width = weight.dim(1), stride = row_bytes(weight.dtype(), width);
+  const int64_t rows = weight.dim(0), width = weight.dim(1);
   auto* decoded = static_cast<uint16_t*>(ctx.arena().allocate(static_cast<size_t>(rows * width) * 2));
   const auto to_bf16 = row_kernels(cpu.isa).to_bf16;
   cpu.pool.parallel_for(rows, 16, [&](int64_t begin, int64_t end) {
     std::vector<float> row(static_cast<size_t>(width));
     for (int64_t r = begin; r < end; ++r) {
-      decode_row(weight.dtype(), weight.data<std::byte>() + r * stride, row.data(), width);
+      decode_matrix_row(weight, r, row.data());
       to_bf16(row.data(), decoded + r * width, width);
     }
   });

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "base/rng.h"
 #include "quant/formats.h"
+#include "quant/fours.h"
 #include "quant/matmul.h"
 
 namespace fathom {
@@ -90,7 +91,8 @@ class AtEdge {
     uint8_t* end = static_cast<uint8_t*>(memory_) + before;
     if (mprotect(end, page, PROT_NONE) != 0) fail("kernel checks: cannot protect a page");
     std::memcpy(end - size, from.data, size);
-    view = {end - size, from.stride, from.columns};
+    view = from;
+    view.data = end - size;
   }
   ~AtEdge() { munmap(memory_, bytes_); }
   AtEdge(const AtEdge&) = delete;
@@ -102,6 +104,13 @@ class AtEdge {
   size_t bytes_;
   void* memory_;
 };
+
+std::vector<uint8_t> in_fours(DType dtype, const Weights& weights, int64_t k) {
+  std::vector<uint8_t> out(static_cast<size_t>(weights.columns * weights.stride));
+  for (int64_t c = 0; c < weights.columns; c += 4)
+    rows_to_fours(dtype, weights.data + c * weights.stride, k, out.data() + c * weights.stride);
+  return out;
+}
 
 std::vector<float> random_rows(int64_t rows, int64_t k, uint64_t seed) {
   Rng rng(seed);
@@ -180,6 +189,16 @@ std::string check_shape(const MatmulKernels& kernels, DType dtype, int64_t rows,
         !text.empty())
       return "elsewhere in memory: " + text;
   }
+  if (takes_fours(kernels, dtype) && columns % 4 == 0) {
+    const std::vector<uint8_t> bytes = in_fours(dtype, m.view, k);
+    Weights fours = m.view;
+    fours.data = bytes.data();
+    fours.fours = true;
+    const AtEdge edge(fours);
+    if (std::string text = first_difference(got, product(kernels, dtype, x, edge.view), columns);
+        !text.empty())
+      return "in fours: " + text;
+  }
   const bool same_order = !(dtype == DType::kBF16 && kernels.bf16);
   if (same_order) {
     const std::vector<float> want = product(matmul_kernels(Isa::kScalar), dtype, x, m.view);
@@ -203,7 +222,7 @@ std::string check_format(const MatmulKernels& kernels, DType dtype) {
   if (block == 1) ks = {1, 7, 20, 576, 700};
   for (int64_t k : ks) {
     for (int64_t rows : {1, 2, 3, 5, 8, 11, 16, 17, 64}) {
-      for (int64_t columns : {1, 7, 71}) {
+      for (int64_t columns : {1, 4, 7, 71, 76}) {
         if (std::string text = check_shape(kernels, dtype, rows, columns, k); !text.empty()) {
           return std::to_string(rows) + " rows, " + std::to_string(columns) +
                  " columns, k = " + std::to_string(k) + ": " + text;
@@ -213,8 +232,11 @@ std::string check_format(const MatmulKernels& kernels, DType dtype) {
   }
   if (block == 1) return "";
   const int64_t longest = 8192 + 3 * block;  // in more than one piece, where a kernel takes rows in pieces
-  const std::string text = check_shape(kernels, dtype, 2, 9, longest);
-  return text.empty() ? "" : "k = " + std::to_string(longest) + ": " + text;
+  for (int64_t columns : {9, 8}) {
+    const std::string text = check_shape(kernels, dtype, 2, columns, longest);
+    if (!text.empty()) return "k = " + std::to_string(longest) + ": " + text;
+  }
+  return "";
 }
 
 // Values that are not finite spoil their own row and no other; tiny and huge ones stay finite.

@@ -38,6 +38,7 @@ struct QuantRow {
   float* scale;    // (k / 32); NaN where the block holds one or an infinity
   float* sum;      // (k / 32): scale * Σ q
   int32_t* minus;  // (k / 16): -Σ q of 16 elements, for formats that store q + an offset
+  int8_t* twice;   // (2 k): each 8 elements of q twice, for weights in fours; filled where those are
 };
 
 inline constexpr int kTileRows = 4;  // activation rows in a packed group
@@ -55,6 +56,7 @@ struct Weights {
   int64_t stride;
   int64_t columns;
   int64_t step = 1;
+  bool fours = false;  // rows in fours (fours.h): `columns` is a multiple of four, `step` counts fours
 };
 
 // Block formats, one row: quantise it, multiply with the weights in place.
@@ -75,14 +77,24 @@ struct TileKernels {
                                 int64_t columns, float* out, int64_t stride);
 };
 
+struct StreamCounts {  // see Weights
+  int up_to_four_rows, more;
+};
+
 // Block formats, up to eight rows packed by pack_rows: weights in place.
 struct FewRowsKernels {
-  struct Streams {  // weight rows read together: see Weights
-    int up_to_four_rows, more;
-  };
-  Streams streams[kIntFormats];
+  StreamCounts streams[kIntFormats];
   void (*dot_rows[kIntFormats])(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
                                 float* out, int64_t stride);
+};
+
+// The same three with weights in fours; null for formats that have no such layout.
+struct FoursKernels {
+  StreamCounts streams;
+  void (*dot_row[kIntFormats])(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+  void (*dot_rows[kIntFormats])(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
+                                float* out, int64_t stride);
+  void (*unpack[kIntFormats])(const Weights& weights, int64_t k, uint8_t* tile);
 };
 
 // f32 activations. multiply: x (rows, k) with f32 weights, any number of rows and columns. dot_row: one row
@@ -111,9 +123,15 @@ void dot_row_q4_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, 
 void dot_row_q5_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
 void dot_row_q6_k_dotprod(const QuantRow& x, int64_t k, const Weights& weights, float* out);
 
+// kI8mmFours's for q4_0, and for three or four rows with q8_0.
+void dot_row_q4_0_fours_i8mm(const QuantRow& x, int64_t k, const Weights& weights, float* out);
+void dot_four_rows_q8_0_fours_i8mm(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
+                                   float* out, int64_t stride);
+
 extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
 extern const FewRowsKernels kI8mmFewRows;
+extern const FoursKernels kI8mmFours;
 extern const FloatKernels kScalarFloat, kDotprodFloat, kAvx2Float;
 extern const Bf16Kernels kI8mmBf16;
 
@@ -122,6 +140,7 @@ struct MatmulKernels {
   const RowKernels* row;
   const TileKernels* tile;
   const FewRowsKernels* few;  // null: few rows go as many do
+  const FoursKernels* fours;  // null: weights are never in fours
   const FloatKernels* real;
   const Bf16Kernels* bf16;  // null: bf16 goes as f16 does
 };

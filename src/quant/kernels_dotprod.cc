@@ -61,11 +61,19 @@ inline Activations quantize_block(const float* x) {
   return out;
 }
 
+inline void store_twice(int8x16_t q, int8_t* to) {
+  const int64x2_t eights = vreinterpretq_s64_s8(q);
+  vst1q_s8(to, vreinterpretq_s8_s64(vzip1q_s64(eights, eights)));
+  vst1q_s8(to + 16, vreinterpretq_s8_s64(vzip2q_s64(eights, eights)));
+}
+
 void quantize_row(const float* x, int64_t k, const QuantRow& out) {
   for (int64_t b = 0; b < k / 32; ++b) {
     const Activations block = quantize_block(x + 32 * b);
     vst1q_s8(out.q + 32 * b, block.q.low);
     vst1q_s8(out.q + 32 * b + 16, block.q.high);
+    store_twice(block.q.low, out.twice + 64 * b);
+    store_twice(block.q.high, out.twice + 64 * b + 32);
     vst1_lane_f32(out.scale + b, block.scale, 0);
     vst1_lane_f32(out.sum + b, block.sum, 0);
     vst1_s32(out.minus + 2 * b, block.minus);

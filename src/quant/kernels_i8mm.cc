@@ -21,12 +21,6 @@ inline void store_pair(Int8x32 a, Int8x32 b, uint8_t* record) {
   vst1q_u8(record + 192, vreinterpretq_u8_s64(vzip2q_s64(a1, b1)));
 }
 
-inline void store_scales(float32x4_t four, uint8_t* at) {
-  const float64x2_t pairs = vreinterpretq_f64_f32(four);
-  vst1q_u8(at, vreinterpretq_u8_f64(vzip1q_f64(pairs, pairs)));
-  vst1q_u8(at + 16, vreinterpretq_u8_f64(vzip2q_f64(pairs, pairs)));
-}
-
 template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   const int8x16_t offset = vdupq_n_s8(F::kOffset);
@@ -45,9 +39,9 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
         store_pair(w[0], w[1], record + 32 * quad);
         store_pair(w[2], w[3], record + 32 * quad + 16);
         for (int group = 0; group < F::kGroups; ++group) {
-          store_scales(F::scale(scales, sub * F::kGroups + group), record + 256 + 64 * group + 32 * quad);
+          PairsOf(F::scale(scales, sub * F::kGroups + group)).store(record + 256 + 64 * group + 32 * quad);
         }
-        if (F::kMin) store_scales(F::min(scales, sub), record + 320 + 32 * quad);
+        if (F::kMin) PairsOf(F::min(scales, sub)).store(record + 320 + 32 * quad);
       }
       for (const uint8_t*& row : blocks.row) row += F::kBytes;
     }

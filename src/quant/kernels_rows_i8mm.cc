@@ -12,15 +12,6 @@ inline int8x16_t zip_low(int8x16_t a, int8x16_t b) {
 inline int8x16_t zip_high(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
 }
-// [a0 a1 a0 a1] and [a2 a3 a2 a3]: the scales of two columns, as the lanes of smmla's result want them (row 0
-// column 0, row 0 column 1, row 1 column 0, row 1 column 1).
-inline float32x4_t low_pair(float32x4_t a) {
-  return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(a)));
-}
-inline float32x4_t high_pair(float32x4_t a) {
-  return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(a)));
-}
-
 // 32 elements of four weight rows: for each 8 elements, rows 0 and 1 side by side, and rows 2 and 3.
 struct Zipped {
   int8x16_t pair[4][2];
@@ -55,14 +46,14 @@ struct PairScales {
   float32x4_t scale[F::kGroups][2], min[2];
   PairScales(const typename F::Scales& scales, int sub) {
     for (int group = 0; group < F::kGroups; ++group) {
-      const float32x4_t four = F::scale(scales, sub * F::kGroups + group);
-      scale[group][0] = low_pair(four);
-      scale[group][1] = high_pair(four);
+      const PairsOf pairs(F::scale(scales, sub * F::kGroups + group));
+      scale[group][0] = pairs.left;
+      scale[group][1] = pairs.right;
     }
     if constexpr (F::kMin) {
-      const float32x4_t four = F::min(scales, sub);
-      min[0] = low_pair(four);
-      min[1] = high_pair(four);
+      const PairsOf pairs(F::min(scales, sub));
+      min[0] = pairs.left;
+      min[1] = pairs.right;
     }
   }
 };
@@ -174,7 +165,7 @@ void dot_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& wei
 }
 
 template <class F>
-constexpr FewRowsKernels::Streams kStreams = {4 * fours_of<F>(2), 4 * fours_of<F>(4)};
+constexpr StreamCounts kStreams = {4 * fours_of<F>(2), 4 * fours_of<F>(4)};
 
 }  // namespace
 

@@ -10,6 +10,9 @@ namespace {
 // What a strip of unpacked weights may take of the second-level cache.
 constexpr int64_t kStripBytes = 256 << 10;
 
+// The same of weights that few rows are multiplied with as they are: long strips are read from memory faster.
+constexpr int64_t kFewStripBytes = 768 << 10;
+
 // Up to this many rows, weights are read from memory more slowly than they are multiplied.
 constexpr int64_t kFewRows = 16;
 
@@ -52,7 +55,8 @@ QuantRow quant_row(void* memory, int64_t k) {
   auto* scale = static_cast<float*>(memory);
   float* sum = scale + k / 32;
   auto* minus = reinterpret_cast<int32_t*>(sum + k / 32);
-  return {reinterpret_cast<int8_t*>(minus + k / 16), scale, sum, minus};
+  auto* q = reinterpret_cast<int8_t*>(minus + k / 16);
+  return {q, scale, sum, minus, q + k};
 }
 
 int64_t group_bytes(Prepared form, int64_t k) {
@@ -75,23 +79,29 @@ int64_t strip_columns(int64_t k) {
 
 // The weights as `streams` streams. An odd number of rows from one to the next: the same lines of several
 // streams should not compete for the same places of a cache.
-Weights in_streams(const Weights& weights, int64_t streams) {
-  const int64_t even_share = (weights.columns + streams - 1) / streams;
-  return {weights.data, weights.stride, weights.columns, even_share > 16 ? even_share | 1 : even_share};
+Weights in_streams(Weights weights, int64_t streams) {
+  const int64_t rows = weights.fours ? weights.columns / 4 : weights.columns;
+  const int64_t even_share = (rows + streams - 1) / streams;
+  weights.step = even_share > 16 ? even_share | 1 : even_share;
+  return weights;
 }
 
-Weights part(const Weights& weights, int64_t begin, int64_t columns) {
-  return {weights.data + begin * weights.stride, weights.stride, std::min(columns, weights.columns - begin)};
+Weights part(Weights weights, int64_t begin, int64_t columns) {
+  weights.data += begin * weights.stride;
+  weights.columns = std::min(columns, weights.columns - begin);
+  return weights;
 }
 
-void multiply_tiles(const TileKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
+void multiply_tiles(const MatmulKernels& all, IntFormat format, const RowsView& x, const uint8_t* packed,
                     const Weights& weights, float* out, int64_t out_stride, uint8_t* scratch) {
+  const TileKernels& kernels = *all.tile;
+  const auto unpack = weights.fours ? all.fours->unpack[format] : kernels.unpack[format];
   const int64_t width = kernels.columns, tile = tile_bytes(kernels, x.k),
                 strip = strip_tiles(kernels, x.k) * width;
   for (int64_t first = 0; first < weights.columns; first += strip) {
     const int64_t end = std::min(first + strip, weights.columns);
     for (int64_t c = first; c < end; c += width) {
-      kernels.unpack[format](part(weights, c, width), x.k, scratch + (c - first) / width * tile);
+      unpack(part(weights, c, width), x.k, scratch + (c - first) / width * tile);
     }
     for (int64_t r = 0; r < x.count; r += kTileRows) {
       const uint8_t* group = packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k);
@@ -106,8 +116,9 @@ void multiply_tiles(const TileKernels& kernels, IntFormat format, const RowsView
 
 // The same for few rows, where reading the weights is what takes time: a tile's columns are those of as many
 // streams.
-void multiply_streams(const TileKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
+void multiply_streams(const MatmulKernels& all, IntFormat format, const RowsView& x, const uint8_t* packed,
                       const Weights& weights, float* out, int64_t out_stride, uint8_t* tile) {
+  const TileKernels& kernels = *all.tile;
   const int64_t step = in_streams(weights, kernels.columns).step;
   float result[kTileRows * kMaxTileColumns];
   for (int64_t c = 0; c < step && c < weights.columns; ++c) {
@@ -125,21 +136,22 @@ void multiply_streams(const TileKernels& kernels, IntFormat format, const RowsVi
   }
 }
 
-// Weights in place, eight rows at a time; of more rows than that, a strip of weights at a time, so that the
-// next eight find it in a cache.
+// Weights as they are, eight rows at a time; of more rows than that, a strip of weights at a time, so that
+// the next eight find it in a cache.
 void multiply_few(const MatmulKernels& kernels, IntFormat format, const RowsView& x, const uint8_t* packed,
                   const Weights& weights, float* out, int64_t out_stride) {
   constexpr int64_t kRows = 8;
+  const StreamCounts& streams = weights.fours ? kernels.fours->streams : kernels.few->streams[format];
+  const auto dot_rows = weights.fours ? kernels.fours->dot_rows[format] : kernels.few->dot_rows[format];
   const int64_t strip =
-      x.count <= kRows ? weights.columns : std::max<int64_t>(kStripBytes / weights.stride, 64);
+      x.count <= kRows ? weights.columns : std::max<int64_t>(kFewStripBytes / weights.stride / 4 * 4, 64);
   for (int64_t first = 0; first < weights.columns; first += strip) {
     for (int64_t r = 0; r < x.count; r += kRows) {
       const int64_t rows = std::min(kRows, x.count - r);
-      const FewRowsKernels::Streams& streams = kernels.few->streams[format];
       const Weights now =
           in_streams(part(weights, first, strip), rows <= kTileRows ? streams.up_to_four_rows : streams.more);
-      kernels.few->dot_rows[format](packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k), rows,
-                                    x.k, now, out + r * out_stride + first, out_stride);
+      dot_rows(packed + r / kTileRows * group_bytes(Prepared::kQuantRows, x.k), rows, x.k, now,
+               out + r * out_stride + first, out_stride);
     }
   }
 }
@@ -169,6 +181,11 @@ void multiply_float(const FloatKernels& kernels, DType dtype, const RowsView& x,
 
 }  // namespace
 
+bool takes_fours(const MatmulKernels& kernels, DType dtype) {
+  IntFormat format;
+  return kernels.fours && int_format(dtype, &format) && kernels.fours->dot_row[format];
+}
+
 Prepared prepared_form(const MatmulKernels& kernels, DType weights, int64_t rows) {
   IntFormat format;
   if (int_format(weights, &format)) return rows == 1 ? Prepared::kQuantRow : Prepared::kQuantRows;
@@ -180,7 +197,7 @@ size_t prepared_bytes(Prepared form, int64_t rows, int64_t k) {
     case Prepared::kNothing:
       return 0;
     case Prepared::kQuantRow:
-      return static_cast<size_t>(k + k / 32 * 16);
+      return static_cast<size_t>(3 * k + k / 32 * 16);
     default:
       return static_cast<size_t>(groups_of(rows) * group_bytes(form, k));
   }
@@ -219,13 +236,17 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
   const auto* packed = static_cast<const uint8_t*>(prepared);
   IntFormat format;
   if (int_format(dtype, &format) && x.count == 1) {
-    kernels.row->dot_row[format](quant_row(const_cast<void*>(prepared), x.k), x.k,
-                                 in_streams(weights, kernels.row->streams[format]), out);
+    const QuantRow row = quant_row(const_cast<void*>(prepared), x.k);
+    if (weights.fours)
+      kernels.fours->dot_row[format](row, x.k, in_streams(weights, kernels.fours->streams.up_to_four_rows),
+                                     out);
+    else
+      kernels.row->dot_row[format](row, x.k, in_streams(weights, kernels.row->streams[format]), out);
   } else if (int_format(dtype, &format)) {
     if (kernels.few && x.count <= kFewRows)
       return multiply_few(kernels, format, x, packed, weights, out, out_stride);
     const auto run = x.count <= kFewRows ? multiply_streams : multiply_tiles;
-    run(*kernels.tile, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
+    run(kernels, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
   } else if (dtype == DType::kBF16 && kernels.bf16) {
     kernels.bf16->multiply(packed, x.count, x.k, in_streams(weights, 8), out, out_stride);
   } else if (dtype == DType::kF32 && x.count == 1) {

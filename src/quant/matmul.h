@@ -21,6 +21,9 @@ struct RowsView {
   int64_t k;
 };
 
+// Whether weights of that format multiply faster in fours (fours.h).
+bool takes_fours(const MatmulKernels& kernels, DType dtype);
+
 // What a product reads instead of the f32 rows.
 enum class Prepared : uint8_t {
   kNothing,    // the rows themselves

@@ -61,6 +61,21 @@ inline uint32x4_t load_words(const uint8_t* const* blocks, int offset) {
   return vsetq_lane_u32(load_u32(blocks[3] + offset), words, 3);
 }
 
+// [a0 a1 a0 a1] and [a2 a3 a2 a3]: a number for each of four columns, as the lanes of smmla's results want it
+// (row 0 column 0, row 0 column 1, row 1 column 0, row 1 column 1).
+struct PairsOf {
+  float32x4_t left, right;
+  explicit PairsOf(float32x4_t four) {
+    const float64x2_t pairs = vreinterpretq_f64_f32(four);
+    left = vreinterpretq_f32_f64(vzip1q_f64(pairs, pairs));
+    right = vreinterpretq_f32_f64(vzip2q_f64(pairs, pairs));
+  }
+  void store(uint8_t* at) const {
+    vst1q_u8(at, vreinterpretq_u8_f32(left));
+    vst1q_u8(at + 16, vreinterpretq_u8_f32(right));
+  }
+};
+
 struct Words {
   uint32x4_t word[4];
 };

@@ -1,5 +1,8 @@
 #include "tensor/memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +29,12 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
   const std::shared_ptr<void> owner(memory, std::free);
   const auto aligned = (reinterpret_cast<uintptr_t>(memory) + kAlignment - 1) / kAlignment * kAlignment;
   return {owner, reinterpret_cast<void*>(aligned)};
+}
+
+void expect_to_fill(void* memory, size_t bytes) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), at = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device,

@@ -14,4 +14,8 @@ std::shared_ptr<void> allocate(Device device, size_t bytes);
 // Copies and waits until the bytes are there.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
+// Memory of the CPU that is about to be written as a whole: large pages, where the system has them, come
+// faster than many small ones. Only advice.
+void expect_to_fill(void* memory, size_t bytes);
+
 }  // namespace fathom

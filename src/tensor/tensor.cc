@@ -108,6 +108,12 @@ Tensor Tensor::with_gradient(std::shared_ptr<Gradient> gradient) const {
   return out;
 }
 
+Tensor Tensor::with_layout(Layout layout) const {
+  Tensor out = *this;
+  out.layout_ = layout;
+  return out;
+}
+
 bool Tensor::is_contiguous() const {
   return strides_ == dense_strides(shape_);
 }
@@ -118,7 +124,8 @@ int64_t Tensor::nbytes() const {
 
 Tensor Tensor::reshape(const Shape& shape) const {
   if (!is_contiguous() || shape.numel() != numel() ||
-      (is_block_format(dtype_) && shape.last() != shape_.last())) {
+      (is_block_format(dtype_) && shape.last() != shape_.last()) ||
+      (layout_ == Layout::kFours && !(shape == shape_))) {
     fail("reshape: {} {} cannot become {}", name_of(dtype_), to_string(shape_), to_string(shape));
   }
   if (row_count_ && shape[0] != dim(0))
@@ -133,6 +140,8 @@ Tensor Tensor::rows(int64_t begin, int64_t count) const {
   if (rank() < 1 || begin < 0 || count < 0 || begin + count > dim(0)) {
     fail("rows: [{}, {}) of {}", begin, begin + count, to_string(shape_));
   }
+  if (layout_ == Layout::kFours && (begin % 4 != 0 || count % 4 != 0))
+    fail("rows: [{}, {}) of {} is not whole fours", begin, begin + count, to_string(shape_));
   Tensor out = *this;
   const int64_t step = rank() == 1 ? row_bytes(dtype_, 1) : row_bytes(dtype_, strides_[0]);
   out.data_ = static_cast<const std::byte*>(data_) + begin * step;
@@ -157,6 +166,7 @@ Tensor Tensor::columns(int64_t begin, int64_t count) const {
 Tensor Tensor::to(Context& ctx, Device device) const {
   if (device == device_) return *this;
   if (!is_contiguous()) fail("to: {} is not contiguous", to_string(shape_));
+  if (layout_ != Layout::kRows) fail("to: {} is in fours, which only the CPU multiplies", to_string(shape_));
   Tensor out = owned(device, dtype_, shape_);
   copy_bytes(ctx, out.raw(), device, data_, device_, static_cast<size_t>(nbytes()));
   return out;

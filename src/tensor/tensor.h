@@ -13,6 +13,12 @@ namespace fathom {
 
 struct Gradient;  // tensor/tape.h
 
+// How the rows of a weight matrix lie in memory. Only products and embed() know any but kRows.
+enum class Layout : uint8_t {
+  kRows,   // one after another
+  kFours,  // block formats on the CPU: four rows side by side (quant/fours.h)
+};
+
 class Tensor {
  public:
   Tensor() = default;
@@ -33,6 +39,7 @@ class Tensor {
   explicit operator bool() const { return defined(); }
   DType dtype() const { return dtype_; }
   Device device() const { return device_; }
+  Layout layout() const { return layout_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return shape_.rank(); }
   int64_t dim(int i) const { return shape_[i]; }  // negative: from the end
@@ -66,7 +73,8 @@ class Tensor {
   }
 
   Tensor reshape(const Shape& shape) const;            // contiguous tensors
-  Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0
+  Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0; whole fours, where it is in fours
+  Tensor with_layout(Layout layout) const;             // the same bytes, which lie so
   Tensor columns(int64_t begin, int64_t count) const;  // of a 2-D, non-block tensor: a strided view
   Tensor to(Context& ctx, Device device) const;        // owned copy on another device, or itself
   std::shared_ptr<const void> owner() const { return owner_; }
@@ -79,6 +87,7 @@ class Tensor {
   Shape shape_, strides_;
   DType dtype_ = DType::kF32;
   Device device_ = Device::kCpu;
+  Layout layout_ = Layout::kRows;
 };
 
 // Host copies of small results.

@@ -98,6 +98,18 @@ TEST(Tensor, RowsOfABlockFormat) {
   EXPECT_NE(message([] { Tensor::owned(Device::kCpu, DType::kQ8_0, {4, 65}); }), "no error");
 }
 
+TEST(Tensor, FoursStayWhole) {
+  Context ctx({.threads = 1});
+  const Tensor tensor = Tensor::owned(Device::kCpu, DType::kQ8_0, {8, 64}).with_layout(Layout::kFours);
+  EXPECT_EQ(tensor.rows(4, 4).layout(), Layout::kFours);
+  EXPECT_EQ(tensor.rows(4, 4).data<std::byte>(), tensor.data<std::byte>() + 4 * 68);
+  EXPECT_EQ(message([&] { tensor.rows(2, 4); }), "rows: [2, 6) of (8, 64) is not whole fours");
+  EXPECT_EQ(message([&] { tensor.rows(4, 2); }), "rows: [4, 6) of (8, 64) is not whole fours");
+  EXPECT_NE(message([&] { tensor.reshape({2, 4, 64}); }), "no error");
+  EXPECT_EQ(message([&] { tensor.to(ctx, Device::kCuda); }),
+            "to: (8, 64) is in fours, which only the CPU multiplies");
+}
+
 TEST(Tensor, ColumnsAreStrided) {
   Context ctx({.threads = 1});
   const Tensor tensor = counting(ctx, {4, 10});
