@@ -80,9 +80,12 @@ class SweepVerb : public testing::Test {
     SCOPED_TRACE(r.err);
     EXPECT_EQ(r.exit_code, exit_code);
     EXPECT_EQ(r.out, "");
-    EXPECT_TRUE(r.err.starts_with("fathom: "));
-    EXPECT_EQ(r.err.find('\n'), r.err.size() - 1);
-    EXPECT_NE(r.err.find(part), std::string::npos) << part;
+    std::string err = r.err;
+    if (err.starts_with("fathom: warning: no PNG figures"))  // a machine without gnuplot
+      err = err.substr(err.find('\n') + 1);
+    EXPECT_TRUE(err.starts_with("fathom: "));
+    EXPECT_EQ(err.find('\n'), err.size() - 1);
+    EXPECT_NE(err.find(part), std::string::npos) << part;
   }
 
   static inline fs::path folder_;

@@ -168,7 +168,7 @@ TEST(Cli, GenerateJsonHasItsFields) {
     pieces += piece.at("text").get<std::string>();
     EXPECT_EQ(piece.at("depth"), 5.0);
   }
-  EXPECT_EQ(pieces, out.at("text"));
+  EXPECT_EQ(pieces, out.at("text").get<std::string>());
   for (const char* field : {"cache_bytes", "cache_bytes_dense"})  // 16 rows: one page in each layer
     EXPECT_EQ(out.at(field), 64 * 5 * 4 * 8 * 2 * 2) << field;
 }

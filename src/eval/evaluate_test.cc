@@ -69,7 +69,8 @@ TEST(Evaluate, GreedyTextsAreTheHarnesss) {
     const GenerationRules rules{one["until"].get<std::vector<std::string>>(), golden["max_tokens"]};
     const std::vector<ItemRequests> prompts{
         {tiny.encoder.prompt(one["prompt"].get<std::string>(), rules.max_tokens)}};
-    EXPECT_EQ(generate_items(tiny.feeder, prompts, in_order(1), rules, {})[0], one["text"]) << one["prompt"];
+    EXPECT_EQ(generate_items(tiny.feeder, prompts, in_order(1), rules, {})[0], one["text"].get<std::string>())
+        << one["prompt"];
   }
 }
 
