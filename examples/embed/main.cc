@@ -14,7 +14,8 @@ int main(int argc, char** argv) {
     fathom::Context ctx;  // this machine's CPU, all its cores
     fathom::LoadOptions load;
     if (argc > 3) load.tokenizer = argv[3];
-    const fathom::Model model = fathom::load_model(ctx, argv[1], load);
+    fathom::Model model = fathom::load_model(ctx, argv[1], load);
+    fathom::arrange_weights(ctx, model);  // as this machine multiplies them fastest
     if (!model.tokenizer) throw fathom::UserError("the model's files hold no tokenizer");
 
     fathom::KvCache cache(ctx, model.config, {.context = 256});

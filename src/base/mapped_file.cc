@@ -115,7 +115,9 @@ void MappedFile::forget(std::span<const std::byte> bytes) {
                   end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
   if (begin >= end) return;
   for (const MappedRange& range : ranges) {
-    if (!range.path.load() || begin < range.begin.load() || end > range.end.load()) continue;
+    const char* path = range.path.load();
+    if (!path || begin < range.begin.load() || end > range.end.load()) continue;
+    if (range.path.load() != path || begin < range.begin.load()) continue;  // another file took the place
     madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
     return;
   }

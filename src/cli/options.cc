@@ -56,7 +56,7 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
             "Hugging Face folder, .gguf, llama2.c .bin (with --tokenizer), org/name from the local Hugging "
             "Face cache, or builtin");
   args.text("--tokenizer", o.tokenizer, "FILE", "Tokenizer, when the model's own files hold none");
-  args.flag("--no-mmap", o.no_mmap, "Copy the weights to memory instead of mapping the file");
+  args.flag("--no-mmap", o.no_mmap, "Read the file into memory instead of mapping it");
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
   args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
   if (!runs) return;

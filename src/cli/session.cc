@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "cli/model_path.h"
 
 namespace fathom {
@@ -53,7 +54,10 @@ LoadedModel load_from_options(const ModelOptions& options) {
 LoadedModel load_to_run(const ModelOptions& options) {
   const auto start = Clock::now();
   LoadedModel loaded = load_from_options(options);
-  arrange_weights(*loaded.ctx, loaded.model);
+  // A file that was read is in memory already, and a model that does not fit is better left to the page
+  // cache.
+  if (!options.no_mmap && loaded.model.weight_bytes() < available_memory() / 4 * 3)
+    arrange_weights(*loaded.ctx, loaded.model);
   loaded.load_seconds = seconds_since(start);
   return loaded;
 }

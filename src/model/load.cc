@@ -152,10 +152,11 @@ void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {
 
 void arrange_weights(Context& ctx, Model& model) {
   if (ctx.device() != Device::kCpu) return;
-  const MatmulKernels& kernels = matmul_kernels(ctx.cpu().isa);
+  const MatmulKernels& kernels = matmul_kernels(ctx.isa());
   for (const WeightSpec& spec : weight_specs(model.config, model.weights)) {
     Tensor& weight = *spec.tensor;
-    if (spec.matrix && weight.dim(0) % 4 == 0 && takes_fours(kernels, weight.dtype()))
+    const bool multiplied = spec.matrix && (model.config.tied || &weight != &model.weights.embedding);
+    if (multiplied && weight.dim(0) % 4 == 0 && takes_fours(kernels, weight.dtype()))
       weight = in_fours(ctx, weight);
   }
   if (model.config.tied) model.weights.output = model.weights.embedding;

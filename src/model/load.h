@@ -25,7 +25,7 @@ Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
 void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit);
 
 // The matrices as this machine multiplies them fastest, the same values bit for bit: for a model that will
-// run and be neither trained nor saved. It costs a copy: what was mapped from a file is memory after it.
+// run and not be trained. It costs a copy: what was mapped from a file is memory of this process after it.
 void arrange_weights(Context& ctx, Model& model);
 
 }  // namespace fathom

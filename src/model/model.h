@@ -1,4 +1,5 @@
-// A model in memory: its config, its weights (mostly views of a mapped file) and its tokenizer.
+// A model in memory: its config, its weights (mostly views of a mapped file, or, arranged to run, copies) and
+// its tokenizer.
 #pragma once
 
 #include <memory>

@@ -14,6 +14,7 @@
 #include "model/config_gguf.h"
 #include "model/load.h"
 #include "model/weights.h"
+#include "ops/matrix_rows.h"
 #include "text/export_vocab.h"
 
 namespace fathom {
@@ -52,7 +53,7 @@ struct Target {
 std::vector<NamedTensor> named_weights(Context& ctx, const Model& model, const Target& target) {
   std::vector<NamedTensor> out;
   for (const WeightSpec& spec : weight_specs(model)) {
-    Tensor tensor = spec.tensor->to(ctx, Device::kCpu);
+    Tensor tensor = in_rows(ctx, spec.tensor->to(ctx, Device::kCpu));
     if (spec.norm) tensor = shifted(tensor, model.config.norm_weight_offset, target.norm_offset);
     if (spec.rotated_heads > 0)
       tensor = reorder_rotary_rows(tensor, spec.rotated_heads, model.config.rope_style, target.style);

@@ -244,6 +244,19 @@ TEST_P(Saving, TypesSurviveTheFile) {
   }
 }
 
+// A model that was arranged to run is saved as if it had not been.
+TEST_P(Saving, ArrangedWeightsAreWrittenAsRows) {
+  const Model plain = load(source(), DType::kQ8_0);
+  Model arranged = load(source(), DType::kQ8_0);
+  arrange_weights(ctx_, arranged);
+  save_gguf(ctx_, plain, at("plain.gguf"));
+  save_gguf(ctx_, arranged, at("arranged.gguf"));
+  EXPECT_EQ(read_text_file(at("plain.gguf")), read_text_file(at("arranged.gguf")));
+  save_hf(ctx_, plain, at("plain"), {});
+  save_hf(ctx_, arranged, at("arranged"), {});
+  EXPECT_EQ(read_text_file(at("plain/model.safetensors")), read_text_file(at("arranged/model.safetensors")));
+}
+
 TEST_P(Saving, Llama2cGoesToBothFormats) {
   LoadOptions options;
   options.tokenizer = (kStories / "tokenizer.bin").string();

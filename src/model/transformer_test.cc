@@ -62,8 +62,10 @@ TEST_P(Formats, ArrangedWeightsGiveTheSameBits) {
     const bool fours = takes_fours(matmul_kernels(ctx.isa()), model.weights.blocks[0].q.dtype());
     EXPECT_EQ(arranged.weights.blocks[0].q.layout(), fours ? Layout::kFours : Layout::kRows);
     EXPECT_EQ(arranged.weights.output.layout(), fours ? Layout::kFours : Layout::kRows);
+    EXPECT_EQ(arranged.weights.embedding.layout(),  // one that is not multiplied stays
+              fours && model.config.tied ? Layout::kFours : Layout::kRows);
     EXPECT_EQ(arranged.weight_bytes(), model.weight_bytes());
-    for (const size_t count : {1, 2, 3, 5, 8, 13, 40}) {
+    for (const size_t count : {1, 2, 3, 4, 5, 8, 13, 40}) {
       const std::vector<int32_t> ids = random_ids(model.config.vocab, count, count);
       EXPECT_EQ(alone(ctx, arranged, ids, DensePolicy()), alone(ctx, model, ids, DensePolicy()))
           << name << ", " << count << " rows";

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/format.h"
 #include "ops/linear_kernel.h"
 #include "ops/row_set_cpu.h"
 #include "quant/matmul.h"
@@ -12,6 +13,7 @@ namespace {
 // Output columns per thread start at multiples of this: no two threads write one cache line of an output row,
 // and the kernels' tiles are whole.
 constexpr int64_t kColumnGrain = 32;
+static_assert(kColumnGrain % 4 == 0);  // fours stay whole
 
 // Fewer multiply-adds than this wake nobody: a router's one output is done before another thread has begun.
 constexpr int64_t kWorthThreads = 16384;
@@ -99,6 +101,9 @@ void linear_kernel(CpuBackend cpu, Context& ctx, const LinearCall& call) {
   Prepared form = Prepared::kNothing;
   bool one_form = true;
   for (const Tensor& w : call.weights) {
+    if (w.layout() == Layout::kFours && !takes_fours(kernels, w.dtype()))
+      fail("linear: weight is {} in fours, which {} has no products for", name_of(w.dtype()),
+           name_of(cpu.isa));
     const Prepared wanted = prepared_form(kernels, w.dtype(), present_rows(call.x));
     if (wanted == Prepared::kNothing) continue;
     one_form = one_form && (form == Prepared::kNothing || form == wanted);

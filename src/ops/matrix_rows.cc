@@ -43,7 +43,7 @@ void decode_matrix_row(const Tensor& matrix, int64_t row, float* out) {
 
 Tensor in_fours(Context& ctx, const Tensor& matrix) {
   if (matrix.layout() == Layout::kFours) return matrix;
-  if (matrix.rank() != 2 || matrix.dim(0) % 4 != 0 || !has_fours(matrix.dtype()))
+  if (matrix.rank() != 2 || matrix.dim(0) % 4 != 0 || matrix.dim(1) == 0 || !has_fours(matrix.dtype()))
     fail("in_fours: {} {} has no such layout", name_of(matrix.dtype()), to_string(matrix.shape()));
   return rearranged(ctx, matrix, Layout::kFours, rows_to_fours);
 }

@@ -218,10 +218,11 @@ std::string check_shape(const MatmulKernels& kernels, DType dtype, int64_t rows,
 
 std::string check_format(const MatmulKernels& kernels, DType dtype) {
   const int64_t block = traits(dtype).block;
-  std::vector<int64_t> ks = {block == 256 ? 256 : 32, block == 256 ? 768 : 576};
+  std::vector<int64_t> ks = {32, 96, 576};
+  if (block == 256) ks = {256, 768};
   if (block == 1) ks = {1, 7, 20, 576, 700};
   for (int64_t k : ks) {
-    for (int64_t rows : {1, 2, 3, 5, 8, 11, 16, 17, 64}) {
+    for (int64_t rows : {1, 2, 3, 4, 5, 8, 11, 12, 16, 17, 64}) {
       for (int64_t columns : {1, 4, 7, 71, 76}) {
         if (std::string text = check_shape(kernels, dtype, rows, columns, k); !text.empty()) {
           return std::to_string(rows) + " rows, " + std::to_string(columns) +
@@ -232,8 +233,8 @@ std::string check_format(const MatmulKernels& kernels, DType dtype) {
   }
   if (block == 1) return "";
   const int64_t longest = 8192 + 3 * block;  // in more than one piece, where a kernel takes rows in pieces
-  for (int64_t columns : {9, 8}) {
-    const std::string text = check_shape(kernels, dtype, 2, columns, longest);
+  for (int64_t columns : {9, 132}) {         // 132: of eleven rows, in more than one strip
+    const std::string text = check_shape(kernels, dtype, columns == 9 ? 2 : 11, columns, longest);
     if (!text.empty()) return "k = " + std::to_string(longest) + ": " + text;
   }
   return "";

@@ -38,7 +38,7 @@ struct QuantRow {
   float* scale;    // (k / 32); NaN where the block holds one or an infinity
   float* sum;      // (k / 32): scale * Σ q
   int32_t* minus;  // (k / 16): -Σ q of 16 elements, for formats that store q + an offset
-  int8_t* twice;   // (2 k): each 8 elements of q twice, for weights in fours; filled where those are
+  int8_t* twice;   // (2 k): each 8 elements of q twice, for weights in fours; filled by kDotprodRow
 };
 
 inline constexpr int kTileRows = 4;  // activation rows in a packed group
@@ -47,10 +47,10 @@ inline constexpr int kRowRecord =
 inline constexpr int kTileRecordColumn = 48;  // bytes of a column's 32 elements in an unpacked tile, likewise
 inline constexpr int kMaxTileColumns = 32;
 
-// Weight rows in place, `stride` bytes apart; each is an output column. A product with few rows reads some of
-// them (its kernel's number of streams) together, `step` rows apart: j, j + step, j + 2 step, ... for every j
-// < step. Four long streams are read from memory at twice the rate of four neighbouring rows, which end
-// before a hardware prefetcher has understood them.
+// Weight rows as they are, `stride` bytes apart (in fours: on the average); each is an output column. A
+// product with few rows reads some of them (its kernel's number of streams) together, `step` rows apart: j, j
+// + step, j + 2 step, ... for every j < step. Four long streams are read from memory at twice the rate of
+// four neighbouring rows, which end before a hardware prefetcher has understood them.
 struct Weights {
   const uint8_t* data;
   int64_t stride;

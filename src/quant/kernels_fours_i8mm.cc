@@ -1,7 +1,5 @@
 // Weights in fours (fours.h). What is read from memory is multiplied as it is: sdot for one row of
 // activations, smmla for more.
-#include <type_traits>
-
 #include "quant/kernels.h"
 #include "quant/neon_fours.h"
 
@@ -36,7 +34,7 @@ template <class F, int kPairs>
 inline void add_pairs(const uint8_t* x, int64_t group_bytes, const uint8_t* record,
                       float32x4_t (&acc)[kPairs][2]) {
   const auto at = [&](int p, int offset) { return x + p / 2 * group_bytes + offset + 16 * (p % 2); };
-  const Pieces w = F::pieces(record);
+  const Zipped w = F::pieces(record);
   int32x4_t sums[kPairs][2];
 #pragma GCC unroll 4
   for (auto& pair : sums) pair[0] = pair[1] = vdupq_n_s32(0);
@@ -92,7 +90,7 @@ void dot_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& wei
               int64_t stride) {
   if (rows <= 2) return dot_pairs<F, 1, 2>(packed, rows, k, weights, out, stride);
   if (rows > 4) return dot_pairs<F, 4, 1>(packed, rows, k, weights, out, stride);
-  if constexpr (std::is_same_v<F, FourQ8_0>)
+  if constexpr (F::kFourRowsInAssembly)
     dot_four_rows_q8_0_fours_i8mm(packed, rows, k, weights, out, stride);
   else
     dot_pairs<F, 2, 2>(packed, rows, k, weights, out, stride);
@@ -105,7 +103,7 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
     uint8_t* to = tile + b * kTileRecord;
     for (int quad = 0; quad < 2 && 4 * quad < weights.columns; ++quad) {
       const uint8_t* record = weights.data + 4 * quad * weights.stride + b * F::kBytes;
-      const Pieces w = F::integers(record);
+      const Zipped w = F::integers(record);
       for (int step = 0; step < 4; ++step) {
         vst1q_u8(to + 64 * step + 32 * quad, vreinterpretq_u8_s8(w.pair[step][0]));
         vst1q_u8(to + 64 * step + 32 * quad + 16, vreinterpretq_u8_s8(w.pair[step][1]));

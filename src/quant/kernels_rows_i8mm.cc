@@ -12,11 +12,6 @@ inline int8x16_t zip_low(int8x16_t a, int8x16_t b) {
 inline int8x16_t zip_high(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
 }
-// 32 elements of four weight rows: for each 8 elements, rows 0 and 1 side by side, and rows 2 and 3.
-struct Zipped {
-  int8x16_t pair[4][2];
-};
-
 template <class F>
 inline Zipped load_zipped(const Four& blocks, int sub) {
   const int8x16_t offset = vdupq_n_s8(F::kOffset);

@@ -78,11 +78,11 @@ int64_t strip_columns(int64_t k) {
 }
 
 // The weights as `streams` streams. An odd number of rows from one to the next: the same lines of several
-// streams should not compete for the same places of a cache.
+// streams should not compete for the same places of a cache. (Two streams of fours do not.)
 Weights in_streams(Weights weights, int64_t streams) {
   const int64_t rows = weights.fours ? weights.columns / 4 : weights.columns;
   const int64_t even_share = (rows + streams - 1) / streams;
-  weights.step = even_share > 16 ? even_share | 1 : even_share;
+  weights.step = even_share > 16 && !weights.fours ? even_share | 1 : even_share;
   return weights;
 }
 

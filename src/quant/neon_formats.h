@@ -61,6 +61,11 @@ inline uint32x4_t load_words(const uint8_t* const* blocks, int offset) {
   return vsetq_lane_u32(load_u32(blocks[3] + offset), words, 3);
 }
 
+// 32 elements of four weight rows: for each 8 elements, rows 0 and 1 side by side, and rows 2 and 3.
+struct Zipped {
+  int8x16_t pair[4][2];
+};
+
 // [a0 a1 a0 a1] and [a2 a3 a2 a3]: a number for each of four columns, as the lanes of smmla's results want it
 // (row 0 column 0, row 0 column 1, row 1 column 0, row 1 column 1).
 struct PairsOf {

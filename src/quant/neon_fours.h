@@ -8,30 +8,25 @@
 namespace fathom {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-// 32 elements of four weight rows: for each 8 elements, rows 0 and 1 side by side, and rows 2 and 3.
-struct Pieces {
-  int8x16_t pair[4][2];
-};
-
 // A format: the integers of a record, times 2^kShift where that is cheaper than the integers themselves.
 struct FourQ8_0 {
   static constexpr int kBytes = 136, kScalesAt = 128, kShift = 0;
-  static constexpr bool kMin = false;
-  static Pieces pieces(const uint8_t* record) {
-    Pieces out;
+  static constexpr bool kMin = false, kFourRowsInAssembly = true;
+  static Zipped pieces(const uint8_t* record) {
+    Zipped out;
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) out.pair[i / 2][i % 2] = vreinterpretq_s8_u8(vld1q_u8(record + 16 * i));
     return out;
   }
-  static Pieces integers(const uint8_t* record) {
+  static Zipped integers(const uint8_t* record) {
     return pieces(record);
   }
 };
 
 // of(bytes, high): the low or the high nibbles of 16 bytes.
 template <class Nibbles>
-inline Pieces nibble_pieces(const uint8_t* record, Nibbles&& of) {
-  Pieces out;
+inline Zipped nibble_pieces(const uint8_t* record, Nibbles&& of) {
+  Zipped out;
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const uint8x16_t bytes = vld1q_u8(record + 16 * i);
@@ -43,13 +38,13 @@ inline Pieces nibble_pieces(const uint8_t* record, Nibbles&& of) {
 
 struct FourQ4_0 {
   static constexpr int kBytes = 72, kScalesAt = 64, kShift = 4;
-  static constexpr bool kMin = false;
-  static Pieces pieces(const uint8_t* record) {
+  static constexpr bool kMin = false, kFourRowsInAssembly = false;
+  static Zipped pieces(const uint8_t* record) {
     return nibble_pieces(record, [](uint8x16_t bytes, bool high) {
       return vreinterpretq_s8_u8(high ? vandq_u8(bytes, vdupq_n_u8(0xf0)) : vshlq_n_u8(bytes, 4));
     });
   }
-  static Pieces integers(const uint8_t* record) {
+  static Zipped integers(const uint8_t* record) {
     return nibble_pieces(record, [](uint8x16_t bytes, bool high) {
       return vshrq_n_s8(vreinterpretq_s8_u8(high ? bytes : vshlq_n_u8(bytes, 4)), 4);
     });
@@ -58,13 +53,13 @@ struct FourQ4_0 {
 
 struct FourQ4_1 {
   static constexpr int kBytes = 80, kScalesAt = 64, kShift = 0;
-  static constexpr bool kMin = true;
-  static Pieces pieces(const uint8_t* record) {
+  static constexpr bool kMin = true, kFourRowsInAssembly = false;
+  static Zipped pieces(const uint8_t* record) {
     return nibble_pieces(record, [](uint8x16_t bytes, bool high) {
       return vreinterpretq_s8_u8(high ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15)));
     });
   }
-  static Pieces integers(const uint8_t* record) { return pieces(record); }
+  static Zipped integers(const uint8_t* record) { return pieces(record); }
 };
 
 inline float32x4_t four_halves(const uint8_t* bytes) {
@@ -82,11 +77,14 @@ inline float32x4_t minima_of(const uint8_t* record) {
 // A sum of products of pieces, as the integers' sum.
 template <class F>
 inline float32x4_t float_of(int32x4_t sum) {
-  return F::kShift == 0 ? vcvtq_f32_s32(sum) : vcvtq_n_f32_s32(sum, F::kShift == 0 ? 1 : F::kShift);
+  if constexpr (F::kShift == 0)
+    return vcvtq_f32_s32(sum);
+  else
+    return vcvtq_n_f32_s32(sum, F::kShift);
 }
 
-// Two fours, far apart, are read together. That is two long streams, fewer than the hardware would follow by
-// itself: it is told.
+// Two fours, far apart, are read together. That is two long streams, fewer than the hardware likes to follow
+// by itself: it is told, where that was seen to help (not for one row of q4_0).
 constexpr int kAhead = 1024;  // bytes
 
 template <class F>
@@ -111,7 +109,7 @@ struct Streams {
 // One row of activations with four columns over block b.
 template <class F>
 inline float32x4_t add_block(float32x4_t acc, const uint8_t* record, const QuantRow& x, int64_t b) {
-  const Pieces w = F::pieces(record);
+  const Zipped w = F::pieces(record);
   int32x4_t left = vdupq_n_s32(0), right = vdupq_n_s32(0);
 #pragma GCC unroll 4
   for (int step = 0; step < 4; ++step) {

@@ -16,7 +16,7 @@ struct Gradient;  // tensor/tape.h
 // How the rows of a weight matrix lie in memory. Only products and embed() know any but kRows.
 enum class Layout : uint8_t {
   kRows,   // one after another
-  kFours,  // block formats on the CPU: four rows side by side (quant/fours.h)
+  kFours,  // block formats on the CPU: four rows side by side (quant/fours.h); in_rows() undoes it
 };
 
 class Tensor {
