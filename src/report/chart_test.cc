@@ -1,6 +1,7 @@
 #include "report/chart.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "report/colors.h"
 #include "report/heat_map.h"
@@ -91,7 +92,7 @@ TEST(Colors, BrightnessRises) {
 // A PNG begins as a PNG does; what gnuplot refuses is said.
 TEST(Gnuplot, MakesPngOrSaysWhyNot) {
   if (!why_no_gnuplot().empty()) GTEST_SKIP() << why_no_gnuplot();
-  const std::string path = testing::TempDir() + "fathom-gnuplot-test.png";
+  const std::string path = testing::TempDir() + "fathom-gnuplot-test-" + std::to_string(getpid()) + ".png";
   Chart chart{.title = "`touch /tmp/fathom-owned` ' \" \\"};
   chart.series = {{.style = Series::Style::kPoints,
                    .x = {1, 2},

@@ -1,5 +1,6 @@
 // What lies beside a tokenizer file, and how paths are taken.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 class Folder : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "fathom_tokenizer_folder";
+    folder_ = testing::TempDir() + "fathom_tokenizer_folder_" + std::to_string(getpid());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }

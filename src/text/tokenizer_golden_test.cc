@@ -1,5 +1,6 @@
 // Every tokenizer against the ids of the reference packages (tools/make_tokenizer_goldens.py).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
@@ -166,7 +167,7 @@ TEST(GgufPreTypes, CutAsOnigurumaDoes) {
 
 TEST(GgufPreTypes, LoadWithWhatTheyImply) {
   const auto base = GgufFile::open(tokenizer_data("gpt2_style.gguf"));
-  const std::string path = testing::TempDir() + "fathom_pre_type.gguf";
+  const std::string path = testing::TempDir() + "fathom_pre_type_" + std::to_string(getpid()) + ".gguf";
   const auto load = [&](const std::string& pre) {
     std::vector<GgufKeyValue> metadata = base->metadata();
     for (GgufKeyValue& entry : metadata) {

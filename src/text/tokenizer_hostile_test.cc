@@ -1,5 +1,6 @@
 // Files that must be refused, each with a message that says what is wrong.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -220,7 +221,7 @@ TEST(HostileLlama2c, CutAndChanged) {
 
 TEST(HostileGguf, Vocabularies) {
   const auto base = GgufFile::open(tokenizer_data("gpt2_style.gguf"));
-  const std::string path = testing::TempDir() + "fathom_hostile_vocab.gguf";
+  const std::string path = testing::TempDir() + "fathom_hostile_vocab_" + std::to_string(getpid()) + ".gguf";
   const auto refuse = [&](const std::string& key, GgufValue value, const std::string& words) {
     std::vector<GgufKeyValue> metadata;
     for (const GgufKeyValue& entry : base->metadata()) {
@@ -255,7 +256,7 @@ TEST(HostileGguf, Vocabularies) {
 }
 
 TEST(HostilePaths, AreNamed) {
-  const std::string folder = testing::TempDir() + "fathom_no_tokenizer";
+  const std::string folder = testing::TempDir() + "fathom_no_tokenizer_" + std::to_string(getpid());
   std::filesystem::create_directories(folder);
   expect_refused([&] { load_tokenizer(folder); }, "no tokenizer here", folder);
   expect_refused([] { load_tokenizer("/nowhere/at/all"); }, "no such file", "path");
