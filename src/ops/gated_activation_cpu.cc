@@ -8,7 +8,7 @@ namespace fathom {
 namespace {
 
 constexpr int64_t kPiece = 512;          // columns
-constexpr int64_t kWorthThreads = 4096;  // elements; a row of a small model wakes nobody
+constexpr int64_t kWorthThreads = 2048;  // elements; a row of a small model wakes nobody
 
 }  // namespace
 

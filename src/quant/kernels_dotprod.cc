@@ -43,11 +43,12 @@ inline Activations quantize_block(const float* x) {
   most = vpmaxq_u32(most, most);
   const float32x2_t largest = vreinterpret_f32_u32(vget_low_u32(most));
   Activations out = zero_activations();
-  if (vgetq_lane_u32(most, 0) >= 0x7f800000) {
-    out.scale = out.sum = vreinterpret_f32_u32(vdup_n_u32(0x7fc00000));
+  constexpr uint32_t kInfinity = 0x7f800000, kSmallest = 0x0da24260;  // infinity, and 1e-30
+  const uint32_t bits = vgetq_lane_u32(most, 0);
+  if (bits - kSmallest >= kInfinity - kSmallest) {
+    if (bits >= kInfinity) out.scale = out.sum = vreinterpret_f32_u32(vdup_n_u32(0x7fc00000));
     return out;
   }
-  if (vget_lane_f32(largest, 0) < 1e-30f) return out;
   const float32x2_t inverse = vdiv_f32(vdup_n_f32(127.0f), largest);
   out.q = {round_to_int8(x, inverse), round_to_int8(x + 16, inverse)};
   const int8x16_t ones = vdupq_n_s8(1);
@@ -130,12 +131,13 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
 }
 
 // A record of packed rows (i8mm's kernels read it too): for each 8 elements, rows 0 and 1 side by side, then
-// rows 2 and 3; after these 128 bytes the scales as 0 0 1 1, 2 2 3 3 and the sums likewise.
+// rows 2 and 3; after these 128 bytes the scales as 0 0 1 1, 2 2 3 3 and the sums likewise. What is there of
+// rows past the last only makes results that nobody takes.
 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
   for (int64_t b = 0; b < k / 32; ++b) {
     uint8_t* record = packed + b * kRowRecord;
-    for (int r = 0; r < kTileRows; ++r) {
-      const Activations block = r < rows ? quantize_block(x + r * stride + 32 * b) : zero_activations();
+    for (int64_t r = 0; r < rows; ++r) {
+      const Activations block = quantize_block(x + r * stride + 32 * b);
       int8_t* q = reinterpret_cast<int8_t*>(record) + 16 * (r / 2) + 8 * (r % 2);
       vst1_s8(q, vget_low_s8(block.q.low));
       vst1_s8(q + 32, vget_high_s8(block.q.low));
