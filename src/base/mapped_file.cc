@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "base/format.h"
+#include "base/system_memory.h"
 
 namespace fathom {
 namespace {
@@ -110,10 +111,9 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path, Mode
 }
 
 void MappedFile::forget(std::span<const std::byte> bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page,
-                  end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
-  if (begin >= end) return;
+  const std::span<const std::byte> pages = whole_pages(bytes);
+  if (pages.empty()) return;
+  const auto begin = reinterpret_cast<uintptr_t>(pages.data()), end = begin + pages.size();
   for (const MappedRange& range : ranges) {
     const char* path = range.path.load();
     if (!path || begin < range.begin.load() || end > range.end.load()) continue;

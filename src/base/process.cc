@@ -7,9 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "base/format.h"
 
@@ -90,15 +88,6 @@ void fail_process(const std::string& program, const ProcessResult& result) {
   const std::string& err = result.err;
   fail("{} failed (exit {}): {}", printable(program), result.exit_code,
        printable(err.size() > kWords ? err.substr(err.size() - kWords) : err));
-}
-
-int64_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    long long kilobytes = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %lld kB", &kilobytes) == 1) return kilobytes * 1024;
-  }
-  return INT64_MAX;
 }
 
 }  // namespace fathom

@@ -1,7 +1,6 @@
 // Another program, run to its end.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,8 +16,5 @@ ProcessResult run_process(const std::vector<std::string>& command);
 
 // A UserError with the program's exit code and its last words.
 [[noreturn]] void fail_process(const std::string& program, const ProcessResult& result);
-
-// What the system says could be had without swapping, in bytes; where it does not say, more than any model.
-int64_t available_memory();
 
 }  // namespace fathom

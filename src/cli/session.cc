@@ -8,7 +8,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/system_memory.h"
 #include "cli/model_path.h"
 
 namespace fathom {

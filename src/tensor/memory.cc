@@ -1,13 +1,13 @@
 #include "tensor/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/format.h"
+#include "base/system_memory.h"
 #include "tensor/cuda.h"
 
 namespace fathom {
@@ -32,9 +32,8 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
 }
 
 void expect_to_fill(void* memory, size_t bytes) {
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), at = reinterpret_cast<uintptr_t>(memory);
-  const uintptr_t begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  const std::span<const std::byte> pages = whole_pages({static_cast<const std::byte*>(memory), bytes});
+  if (!pages.empty()) madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_HUGEPAGE);
 }
 
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device,
