@@ -1,30 +1,15 @@
 #include "eval/answers.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "eval/python_text.h"
+#include "eval/squad.h"
 #include "text/regex.h"
-#include "text/unicode.h"
 
 namespace fathom {
 namespace {
 
 constexpr const char* kInvalid = "[invalid]";
-
-// What Python's str.isspace and \s take for white space.
-bool is_space(char32_t c) {
-  return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
-}
-
-std::string_view stripped(std::string_view text) {
-  text = text.substr(0, length_without_trailing_space(text));
-  while (!text.empty()) {
-    const Utf8Char first = decode_utf8(text, 0);
-    if (!is_space(first.value)) break;
-    text.remove_prefix(first.size);
-  }
-  return text;
-}
 
 std::string removed(const Regex& pattern, const std::string& text) {
   std::vector<TextSpan> spans;
@@ -46,28 +31,16 @@ std::vector<std::string> matches(const Regex& pattern, const std::string& text) 
   return out;
 }
 
-std::string lower(std::string_view text) {
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = decode_utf8(text, at);
-    append_utf8(out, to_lower(c.value));
-    at += c.size;
-  }
-  return out;
-}
-
 std::string normal_text(const std::string& text, bool less_articles) {
   static const Regex kArticles("\\b(?:The |the |An |A |a |an )");
-  std::string out = lower(less_articles ? removed(kArticles, text) : text);
-  std::erase_if(out, [](char c) { return std::ispunct(static_cast<unsigned char>(c)) && (c & 0x80) == 0; });
-  return out;
+  return without_punctuation(lower_case(less_articles ? removed(kArticles, text) : text));
 }
 
 // The number of a worked answer ("… #### 18"), or of what was taken from one.
 std::string normal_number(std::string text) {
   static const Regex kSteps("[\\s\\S]*#### "), kEnd("\\.\\Z");
   std::erase_if(text, [](char c) { return c == ',' || c == '$'; });
-  return lower(removed(kEnd, removed(kSteps, text)));
+  return lower_case(removed(kEnd, removed(kSteps, text)));
 }
 
 std::string marked_number(const std::string& text) {
@@ -82,13 +55,27 @@ std::string last_number(const std::string& text) {
   return found.empty() ? kInvalid : found.back();
 }
 
+// What GateSkip's template ends with: "#### B".
+std::string marked_letter(const std::string& text) {
+  static const Regex kMarked("#### [A-Z](?![\\p{L}\\p{N}])");
+  const std::vector<std::string> found = matches(kMarked, text);
+  return found.empty() ? kInvalid : found.front().substr(5);
+}
+
+// No task has more than five choices. "A" before a word in small letters is the article.
+std::string last_letter(const std::string& text) {
+  static const Regex kLetter("(?<![\\p{L}\\p{N}])(?:[B-E]|A(?! +\\p{Ll}))(?![\\p{L}\\p{N}])");
+  const std::vector<std::string> found = matches(kLetter, text);
+  return found.empty() ? kInvalid : found.back();
+}
+
 template <class Normal>
 Judgement compare(const char* name, std::string answer, const std::vector<std::string>& right,
                   Normal&& normal) {
   const std::string given = normal(answer);
   const bool any =
       std::any_of(right.begin(), right.end(), [&](const std::string& one) { return normal(one) == given; });
-  return {name, std::move(answer), any};
+  return {name, std::move(answer), any ? 1.0 : 0.0};
 }
 
 }  // namespace
@@ -99,6 +86,7 @@ std::vector<Judgement> judge(AnswerRule rule, std::string_view text, const std::
     return compare("exact_match", std::string(stripped(text)), right,
                    [&](const std::string& one) { return normal_text(one, less_articles); });
   };
+  const auto as_is = [](const std::string& one) { return one; };
   switch (rule) {
     case AnswerRule::kNone:
       return {};
@@ -109,6 +97,13 @@ std::vector<Judgement> judge(AnswerRule rule, std::string_view text, const std::
     case AnswerRule::kNumber:
       return {compare("exact_match", marked_number(whole), right, normal_number),
               compare("exact_match_flexible", last_number(whole), right, normal_number)};
+    case AnswerRule::kLetter:
+      return {compare("exact_match", marked_letter(whole), right, as_is),
+              compare("exact_match_flexible", last_letter(whole), right, as_is)};
+    case AnswerRule::kSquad: {
+      const WordScore score = best_word_score(whole, answers_with_words(right));
+      return {{"exact", whole, score.exact}, {"f1", whole, score.f1}};
+    }
   }
   return {};
 }
@@ -116,29 +111,6 @@ std::vector<Judgement> judge(AnswerRule rule, std::string_view text, const std::
 std::string_view before_stops(std::string_view text, const std::vector<std::string>& stops) {
   for (const std::string& stop : stops) text = text.substr(0, text.find(stop));
   return text;
-}
-
-int64_t count_words(std::string_view text) {
-  int64_t words = 1;
-  bool inside = false;  // white space
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = decode_utf8(text, at);
-    const bool space = is_space(c.value);
-    if (space && !inside) ++words;
-    inside = space;
-    at += c.size;
-  }
-  return words;
-}
-
-size_t length_without_trailing_space(std::string_view text) {
-  size_t end = 0;
-  for (size_t at = 0; at < text.size();) {
-    const Utf8Char c = decode_utf8(text, at);
-    at += c.size;
-    if (!is_space(c.value)) end = at;
-  }
-  return end;
 }
 
 }  // namespace fathom

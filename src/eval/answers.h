@@ -13,12 +13,14 @@ enum class AnswerRule : uint8_t {
   kText,              // case and punctuation do not count
   kTextLessArticles,  // nor do articles
   kNumber,            // the number after "####", or (flexible) the last one
+  kLetter,            // the letter after "####", or (flexible) the last one that stands alone
+  kSquad,             // SQuAD's: exact and F1 of the words; no answer at all where there is none
 };
 
 struct Judgement {
   std::string name;    // of the metric
   std::string answer;  // what was taken from the text; "[invalid]" when nothing was found
-  bool right = false;
+  double score = 0;    // 1: right
 };
 
 // Each way of reading the answer that the rule has, the strictest first. `text` is what was generated, less
@@ -27,11 +29,5 @@ std::vector<Judgement> judge(AnswerRule rule, std::string_view text, const std::
 
 // `text` up to the first of the stop strings.
 std::string_view before_stops(std::string_view text, const std::vector<std::string>& stops);
-
-// Pieces between white space, as Python's re.split(r"\s+", text) counts them.
-int64_t count_words(std::string_view text);
-
-// Length of `text` without white space at its end (Python's rstrip).
-size_t length_without_trailing_space(std::string_view text);
 
 }  // namespace fathom

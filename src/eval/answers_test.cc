@@ -6,6 +6,7 @@
 
 #include "eval/harness_golden_test.h"
 #include "eval/metrics.h"
+#include "eval/python_text.h"
 
 namespace fathom {
 namespace {
@@ -20,9 +21,9 @@ TEST(Answers, NumbersAreReadAsTheHarnessReadsThem) {
     ASSERT_EQ(made.size(), 2u);
     EXPECT_EQ(made[0].name, "exact_match");
     EXPECT_EQ(made[0].answer, golden["strict"]["answer"].get<std::string>());
-    EXPECT_EQ(made[0].right, golden["strict"]["right"].get<bool>());
+    EXPECT_EQ(made[0].score, golden["strict"]["right"].get<bool>());
     EXPECT_EQ(made[1].answer, golden["flexible"]["answer"].get<std::string>());
-    EXPECT_EQ(made[1].right, golden["flexible"]["right"].get<bool>());
+    EXPECT_EQ(made[1].score, golden["flexible"]["right"].get<bool>());
   }
 }
 
@@ -33,11 +34,31 @@ TEST(Answers, TextsAreComparedAsTheHarnessComparesThem) {
     SCOPED_TRACE(text);
     const Judgement plain = judge(AnswerRule::kText, text, right)[0];
     EXPECT_EQ(plain.answer, golden["answer"].get<std::string>());
-    EXPECT_EQ(plain.right, golden["plain"].get<bool>());
-    EXPECT_EQ(judge(AnswerRule::kTextLessArticles, text, right)[0].right,
+    EXPECT_EQ(plain.score, golden["plain"].get<bool>());
+    EXPECT_EQ(judge(AnswerRule::kTextLessArticles, text, right)[0].score,
               golden["less_articles"].get<bool>());
   }
   EXPECT_TRUE(judge(AnswerRule::kNone, "text", {}).empty());
+}
+
+TEST(Answers, LettersAreReadAfterTheirMark) {
+  const auto made = [](const char* text) {
+    const std::vector<Judgement> both = judge(AnswerRule::kLetter, text, {"B"});
+    EXPECT_EQ(both[0].score == 1, both[0].answer == "B");
+    EXPECT_EQ(both[1].score == 1, both[1].answer == "B");
+    return std::pair{both[0].answer, both[1].answer};
+  };
+  using Pair = std::pair<std::string, std::string>;
+  EXPECT_EQ(made(" Fish swim.\n#### B"), Pair("B", "B"));
+  EXPECT_EQ(made("#### B. then #### C"), Pair("B", "C"));
+  EXPECT_EQ(made("#### Because"), Pair("[invalid]", "[invalid]"));
+  EXPECT_EQ(made("####B"), Pair("[invalid]", "B"));
+  EXPECT_EQ(made(" (B) a fish"), Pair("[invalid]", "B"));
+  EXPECT_EQ(made("It is B. A fish swims"), Pair("[invalid]", "B"));  // an article
+  EXPECT_EQ(made("B or A"), Pair("[invalid]", "A"));
+  EXPECT_EQ(made("DNA, B2, ÉB, F"), Pair("[invalid]", "[invalid]"));
+  EXPECT_EQ(made("#### b"), Pair("[invalid]", "[invalid]"));
+  EXPECT_EQ(made(""), Pair("[invalid]", "[invalid]"));
 }
 
 TEST(Answers, EndAtTheFirstStopString) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "eval/answers.h"
+#include "eval/python_text.h"
 
 namespace fathom {
 

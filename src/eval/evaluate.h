@@ -24,9 +24,9 @@ EncodedTask encode_task(const Task& task, const RequestEncoder& encoder);
 int64_t sequences_for(const ModelConfig& config, const KvCacheOptions& cache, int64_t items, int64_t longest);
 
 struct ItemResult {
-  std::vector<TextScore> scores;              // of each option, or of each window
-  int64_t predicted = 0, predicted_norm = 0;  // kChoice
-  std::string text;                           // kGenerate
+  std::vector<TextScore> scores;  // of each option, of each window, or of having no answer (kGenerate)
+  int64_t predicted = 0, predicted_norm = 0, predicted_token = 0;  // kChoice
+  std::string text;                                                // kGenerate
   std::vector<Judgement> judgements;
 };
 

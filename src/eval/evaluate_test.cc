@@ -225,22 +225,72 @@ TEST(Evaluate, PredictsTheLikeliest) {
   const EncodedTask encoded = encode_task(task, RequestEncoder(*story.model.tokenizer, 512));
   for (EvalItem& item : task.items) item.gold = 0;
   const TaskResult result = evaluate(story.feeder, task, encoded, {});
-  double right = 0, right_norm = 0;
+  double right = 0, right_norm = 0, right_token = 0;
+  bool differ = false;  // a prediction by token from that by the sum
   for (size_t i = 0; i < task.items.size(); ++i) {
     const ItemResult& item = result.items[i];
     for (size_t o = 0; o < 4; ++o) {
       const auto best = static_cast<size_t>(item.predicted), norm = static_cast<size_t>(item.predicted_norm);
+      const auto by_token = static_cast<size_t>(item.predicted_token);
       EXPECT_GE(item.scores[best].logprob, item.scores[o].logprob);
       EXPECT_GE(item.scores[norm].logprob / static_cast<double>(task.items[i].characters[norm]),
                 item.scores[o].logprob / static_cast<double>(task.items[i].characters[o]));
+      EXPECT_GE(item.scores[by_token].logprob / static_cast<double>(encoded.items[i][by_token].scored),
+                item.scores[o].logprob / static_cast<double>(encoded.items[i][o].scored));
     }
     right += item.predicted == 0;
     right_norm += item.predicted_norm == 0;
+    right_token += item.predicted_token == 0;
+    differ = differ || item.predicted_token != item.predicted;
   }
-  ASSERT_EQ(result.metrics.size(), 2u);
+  EXPECT_TRUE(differ);
+  ASSERT_EQ(result.metrics.size(), 3u);
   EXPECT_EQ(result.metrics[0].name, "acc");
   EXPECT_DOUBLE_EQ(result.metrics[0].value, right / 5);
   EXPECT_DOUBLE_EQ(result.metrics[1].value, right_norm / 5);
+  EXPECT_EQ(result.metrics[2].name, "acc_token");
+  EXPECT_DOUBLE_EQ(result.metrics[2].value, right_token / 5);
+}
+
+TEST(Evaluate, WrittenAnswersOfGroupsArePooled) {
+  Task task = story_task(TaskKind::kGenerate);
+  const std::vector<double> right{1, 1, 1, 0, 0};
+  const std::vector<std::string> groups{"a", "a", "b", "b", "b"};
+  std::vector<ItemResult> results(5);
+  for (size_t i = 0; i < 5; ++i) {
+    task.items[i].group = groups[i];
+    results[i].judgements = {{"exact_match", "x", right[i]}};
+  }
+  const Metric made = metrics_of(task, {}, results, in_order(5)).at(0);
+  EXPECT_DOUBLE_EQ(made.value, 0.6);
+  EXPECT_DOUBLE_EQ(made.error, grouped_mean_metric("exact_match", right, groups).error);
+  EXPECT_NE(made.error, mean_metric("exact_match", right).error);
+}
+
+// SQuAD's: the log-likelihood of having no answer beside the answer that is written.
+TEST(Evaluate, NoAnswerIsScoredBesideTheAnswer) {
+  Task task = story_task(TaskKind::kGenerate, kExamples);
+  task.spec.generation.answer = AnswerRule::kSquad;
+  StoryModel story(256, 3);
+  const RequestEncoder encoder(*story.model.tokenizer, 512);
+  const TaskResult plain = evaluate(story.feeder, task, encode_task(task, encoder), {});
+  task.spec.generation.no_answer = " nobody";
+  int64_t done = 0;
+  BatchOptions options;
+  options.on_progress = [&](int64_t items) { done += items; };
+  const EncodedTask encoded = encode_task(task, encoder);
+  const TaskResult result = evaluate(story.feeder, task, encoded, options);
+  EXPECT_EQ(done, 5);  // each item once
+  for (size_t i = 0; i < task.items.size(); ++i) {
+    EXPECT_EQ(result.items[i].text, plain.items[i].text);
+    const std::vector<ItemRequests> alone{{encoder.pair(task.items[i].prompt, " nobody")}};
+    EXPECT_EQ(logprobs_of(score_items(story.feeder, alone, in_order(1), {})),
+              (std::vector<double>{result.items[i].scores.at(0).logprob}));
+  }
+  EXPECT_EQ(result.metrics[0].name, "exact");
+  EXPECT_EQ(result.metrics.back().name, "best_f1");
+  // Rows for the longest prompt and its answer, not for an answer after what is only scored.
+  EXPECT_EQ(encoded.longest, encode_task(story_task(TaskKind::kGenerate, kExamples), encoder).longest);
 }
 
 TEST(Evaluate, PerplexitiesComeFromTheSameSum) {

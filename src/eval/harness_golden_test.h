@@ -5,5 +5,6 @@
 namespace fathom {
 
 const nlohmann::json& harness_goldens();  // tests/data/eval/harness.json (tools/make_eval_goldens.py)
+const nlohmann::json& task_goldens();     // tests/data/eval/tasks.json (tools/make_task_goldens.py)
 
 }  // namespace fathom

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/format.h"
+#include "base/log.h"
 #include "eval/sweep_identity.h"
 #include "skip/harm_order.h"
 
@@ -19,6 +20,13 @@ constexpr int64_t kShallowRuns = 2;  // for each point: the depths on either sid
 
 std::string budget_name(const std::optional<double>& budget) {
   return budget ? fmt::format("{:g}", *budget) : "own";
+}
+
+// ", layers 0 29 protected": another name, so that no kept run without them is taken for it.
+std::string protected_name(const std::vector<int32_t>& layers) {
+  std::string name;
+  for (const int32_t layer : layers) name += fmt::format(" {}", layer);
+  return name.empty() ? "" : ", layers" + name + " protected";
 }
 
 std::unique_ptr<MethodPolicy> make_policy(const Json& json, const ModelConfig& config) {
@@ -43,6 +51,7 @@ class Sweep {
   void run_task(const SweepTask& task);
   SweepScore score_of(const SweepOutcome& outcome, const SweepModel& model, const SweepTask& task) const;
   SweepPoint run_point(const SweepMethod& method, const SweepBudget& budget, const SweepTask& task);
+  void compare(SweepPoint& point) const;
   void add_random(const SweepMethod& method, const SweepTask& task, SweepPoint& point);
   const SweepScore& depth(int64_t dropped, const SweepTask& task);
   std::optional<SweepScore> shallow_at(const SweepPoint& point, const SweepTask& task);
@@ -73,7 +82,6 @@ void Sweep::claim() {
   }
   for (const SweepTask& task : plan_.tasks)
     cache_.claim("task " + task.task.spec.name, identity_of(task.task, task.encoded));
-  if (!plan_.drop_order.empty()) cache_.claim("order of units", identity_of(plan_.drop_order));
 }
 
 void Sweep::run_task(const SweepTask& task) {
@@ -91,6 +99,7 @@ void Sweep::run_task(const SweepTask& task) {
     SweepPoint& point = points_[first_ + i];
     if (owners[i]->adapter) add_random(*owners[i], task, point);
     if (plan_.shallow && owners[i]->policy) point.shallow = shallow_at(point, task);
+    compare(point);
     if (plan_.on_point) plan_.on_point(point);
   }
   for (const auto& [dropped, score] : depths_) {
@@ -100,6 +109,7 @@ void Sweep::run_task(const SweepTask& task) {
     point.label = point.method = "shallow";
     point.dropped_units = dropped;
     point.score = score;
+    compare(point);
     points_.push_back(std::move(point));
   }
 }
@@ -145,23 +155,53 @@ SweepPoint Sweep::run_point(const SweepMethod& method, const SweepBudget& budget
   return point;
 }
 
+void Sweep::compare(SweepPoint& point) const {
+  const auto against = [&](const SweepScore& other) {
+    std::vector<Metric> differences;
+    for (size_t m = 0; m < point.score.metrics.size(); ++m)
+      differences.push_back(paired_difference(point.score.metrics[m], other.metrics[m]));
+    return differences;
+  };
+  const auto dense = std::find_if(points_.begin() + static_cast<ptrdiff_t>(first_), points_.end(),
+                                  [](const SweepPoint& one) { return one.kind == PointKind::kDense; });
+  if (dense != points_.end() && &*dense != &point) point.to_dense = against(dense->score);
+  if (point.random) point.to_random = against(*point.random);
+  if (point.shallow) point.to_shallow = against(*point.shallow);
+}
+
 // Decisions are drawn anew for every text and seed; how often is what the point has skipped of this task.
+// Where the method protects layers, so does this, and the others skip the more.
 void Sweep::add_random(const SweepMethod& method, const SweepTask& task, SweepPoint& point) {
   const double skipped = point.score.savings.skip_ratio;
   if (plan_.seeds == 0) return;
-  if (!(skipped > 0)) {
+  std::vector<int32_t> protect = method.policy->options().protect;
+  std::sort(protect.begin(), protect.end());
+  protect.erase(std::unique(protect.begin(), protect.end()), protect.end());
+  const ModelConfig& config = method.model.model.config;
+  const int64_t open = config.layers - static_cast<int64_t>(protect.size());
+  const double share = skipped * static_cast<double>(config.layers) / static_cast<double>(open);
+  constexpr double kRounding = 1e-9;
+  if (!(skipped > 0 && share <= 1 + kRounding)) {
+    if (skipped > 0)
+      log_info(
+          fmt::format("{} at {}: no random skipping beside it, {:.3f} of all units is more than the {} "
+                      "layers that are not protected have",
+                      method.label, budget_name(point.budget), skipped, open));
     if (plan_.on_fewer) plan_.on_fewer(plan_.seeds * point.items);
     return;
   }
   for (int64_t draw = 0; draw < plan_.seeds; ++draw) {
     const uint64_t seed = plan_.seed + static_cast<uint64_t>(draw);
-    const std::unique_ptr<MethodPolicy> policy =
-        make_policy({{"name", "random"}, {"rows_kept", 1 - skipped}, {"seed", seed}, {"keyed_by", "text"}},
-                    method.model.model.config);
-    const SweepRun run{
-        .name = fmt::format("random like {} @ {}, seed {}", method.label, budget_name(point.budget), seed),
-        .model = method.model,
-        .policy = policy.get()};
+    const std::unique_ptr<MethodPolicy> policy = make_policy({{"name", "random"},
+                                                              {"rows_kept", std::max(0.0, 1 - share)},
+                                                              {"seed", seed},
+                                                              {"keyed_by", "text"},
+                                                              {"protect", protect}},
+                                                             config);
+    const SweepRun run{.name = fmt::format("random like {} @ {}, seed {}{}", method.label,
+                                           budget_name(point.budget), seed, protected_name(protect)),
+                       .model = method.model,
+                       .policy = policy.get()};
     point.random_seeds.push_back(score_of(runner_.run(run, task), method.model, task));
   }
   point.random = mean_of(point.random_seeds);
@@ -176,8 +216,10 @@ const SweepScore& Sweep::depth(int64_t dropped, const SweepTask& task) {
                                    plan_.drop_order.begin() + static_cast<ptrdiff_t>(dropped));
   const std::unique_ptr<MethodPolicy> policy =
       make_policy({{"name", "harm_order"}, {"drop", units}}, model.model.config);
-  const SweepRun run{
-      .name = fmt::format("{} units dropped", dropped), .model = model, .policy = policy.get()};
+  // Which units: another order's runs are others, and never taken for these.
+  const SweepRun run{.name = fmt::format("{} units dropped: {}", dropped, identity_of(units)),
+                     .model = model,
+                     .policy = policy.get()};
   return depths_[dropped] = score_of(runner_.run(run, task), model, task);
 }
 
@@ -230,9 +272,12 @@ std::optional<SweepScore> Sweep::among_dense(double net_flops) const {
 SweepScore between(const SweepScore& a, const SweepScore& b, double place) {
   const auto mix = [&](double x, double y) { return x + place * (y - x); };
   SweepScore out;
-  for (size_t m = 0; m < a.metrics.size(); ++m)
-    out.metrics.push_back({a.metrics[m].name, mix(a.metrics[m].value, b.metrics[m].value),
-                           mix(a.metrics[m].error, b.metrics[m].error)});
+  for (size_t m = 0; m < a.metrics.size(); ++m) {
+    const Metric &x = a.metrics[m], &y = b.metrics[m];
+    Metric& metric = out.metrics.emplace_back(Metric{x.name, mix(x.value, y.value), mix(x.error, y.error)});
+    if (x.items.size() != y.items.size()) continue;
+    for (size_t i = 0; i < x.items.size(); ++i) metric.items.push_back(mix(x.items[i], y.items[i]));
+  }
   out.savings = {
       mix(a.savings.skip_ratio, b.savings.skip_ratio), mix(a.savings.block_flops, b.savings.block_flops),
       mix(a.savings.net_flops, b.savings.net_flops), mix(a.savings.net_bytes, b.savings.net_bytes)};

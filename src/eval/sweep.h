@@ -48,6 +48,9 @@ struct SweepPoint {
   SweepScore score = {};
   std::optional<SweepScore> random = {}, shallow = {};
   std::vector<SweepScore> random_seeds = {};
+  // This less the task's first dense model, its random and its shallower one, metric by metric on the same
+  // items (paired_difference); empty: there is none.
+  std::vector<Metric> to_dense = {}, to_random = {}, to_shallow = {};
 };
 
 struct SweepPlan {
@@ -55,7 +58,7 @@ struct SweepPlan {
   std::vector<SweepTask> tasks;
   RunnerOptions runner;
   std::string settings;  // whatever else results depend on
-  // Random skipping: so many seeds; 0: none.
+  // Random skipping, in the layers that the method does not protect: so many seeds; 0: none.
   int64_t seeds = 3;
   uint64_t seed = 0;
   // Shallower models: the units of the first method's model in the order in which they go. Empty: the dense
@@ -72,7 +75,8 @@ int64_t expected_items(const SweepPlan& plan);
 // None: cancelled. What is kept from other models, adapters, thresholds, tasks or settings is a UserError.
 std::optional<std::vector<SweepPoint>> sweep(const SweepPlan& plan, SweepCache& cache);
 
-// Between two scores: 0 is a, 1 is b. Errors are added as if they went together: they are of the same items.
+// Between two scores: 0 is a, 1 is b; so are the items' own. Errors are added as if they went together: they
+// are of the same items.
 SweepScore between(const SweepScore& a, const SweepScore& b, double place);
 
 // Several draws of one thing: means; the error holds that of the items and that of the draws.

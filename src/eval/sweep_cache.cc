@@ -52,9 +52,9 @@ WorkBooks books_from(const Json& json) {
 Json to_json(const ItemResult& item) {
   Json out = Json::object();
   for (const TextScore& score : item.scores) out["scores"].push_back({score.logprob, score.greedy});
-  out["predicted"] = {item.predicted, item.predicted_norm};
+  out["predicted"] = {item.predicted, item.predicted_norm, item.predicted_token};
   out["text"] = item.text;
-  for (const Judgement& one : item.judgements) out["judgements"].push_back({one.name, one.answer, one.right});
+  for (const Judgement& one : item.judgements) out["judgements"].push_back({one.name, one.answer, one.score});
   return out;
 }
 
@@ -64,10 +64,11 @@ ItemResult item_from(const Json& json) {
     item.scores.push_back({score.at(0).get<double>(), score.at(1).get<bool>()});
   item.predicted = json.at("predicted").at(0);
   item.predicted_norm = json.at("predicted").at(1);
+  item.predicted_token = json.at("predicted").at(2);
   item.text = json.at("text");
   for (const Json& one : json.value("judgements", Json::array()))
     item.judgements.push_back(
-        {one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<bool>()});
+        {one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<double>()});
   return item;
 }
 

@@ -16,8 +16,9 @@ SweepChunk some_chunk(double logprob) {
   chunk.items[0].scores = {{logprob, true}, {-1e-300, false}};
   chunk.items[0].predicted = 1;
   chunk.items[0].predicted_norm = 2;
+  chunk.items[0].predicted_token = 3;
   chunk.items[1].text = "an \"answer\"\n\xc3\xa4";
-  chunk.items[1].judgements = {{"exact_match", "ä", true}, {"flexible", "[invalid]", false}};
+  chunk.items[1].judgements = {{"exact_match", "ä", 1}, {"f1", "[invalid]", 0.25}};
   chunk.books = {{1, 2, 3, 4, 5}, {6, 7, 8, 9, 10}, UINT64_MAX};
   chunk.seconds = 0.1;
   return chunk;
@@ -34,12 +35,13 @@ void expect_same(const SweepChunk& a, const SweepChunk& b) {
     }
     EXPECT_EQ(x.predicted, y.predicted);
     EXPECT_EQ(x.predicted_norm, y.predicted_norm);
+    EXPECT_EQ(x.predicted_token, y.predicted_token);
     EXPECT_EQ(x.text, y.text);
     ASSERT_EQ(x.judgements.size(), y.judgements.size());
     for (size_t j = 0; j < x.judgements.size(); ++j) {
       EXPECT_EQ(x.judgements[j].name, y.judgements[j].name);
       EXPECT_EQ(x.judgements[j].answer, y.judgements[j].answer);
-      EXPECT_EQ(x.judgements[j].right, y.judgements[j].right);
+      EXPECT_EQ(x.judgements[j].score, y.judgements[j].score);
     }
   }
   EXPECT_EQ(a.books.ran.policy_madds, b.books.ran.policy_madds);

@@ -177,7 +177,6 @@ TEST(Sweep, RefusesToMixWhatDiffers) {
          [](Rig& rig) { rig.plan.methods[1].budgets[0].thresholds[3] = 0.21f; });
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
   expect("task stories", [](Rig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
-  expect("order of units", [](Rig& rig) { std::swap(rig.plan.drop_order[0], rig.plan.drop_order[1]); });
   expect("model of ", [](Rig& rig) {
     Tensor& up = rig.story.model.weights.blocks[2].up;
     Tensor changed = Tensor::owned(Device::kCpu, DType::kF32, up.shape());
@@ -187,6 +186,98 @@ TEST(Sweep, RefusesToMixWhatDiffers) {
   });
   // More of it is no other: what is there serves.
   EXPECT_EQ(error([](Rig& rig) { rig.plan.seeds = 3; }), "");
+}
+
+// Another order's depths are other runs: none is taken for one of the first order's.
+TEST(Sweep, AnotherOrderRunsItsOwnDepths) {
+  const TemporaryFolder folder, fresh;
+  const std::vector<double> first = numbers(Rig().sweep(folder.path()));
+  Rig rig, alone;
+  for (Rig* one : {&rig, &alone}) {  // the same kinds of units, a layer further up: the same depths
+    for (int32_t& unit : one->plan.drop_order) unit = (unit + 2) % 10;
+  }
+  const std::vector<double> expected = numbers(alone.sweep(fresh.path()));
+  EXPECT_NE(expected, first);
+  EXPECT_EQ(numbers(rig.sweep(folder.path())), expected);
+  EXPECT_GT(rig.kept, 0) << "dense, the method, random";
+}
+
+// Random skipping leaves out what the method protects, and skips as much in all.
+TEST(Sweep, RandomProtectsWhatTheMethodProtects) {
+  const TemporaryFolder folder;
+  Rig rig;
+  rig.policy = MethodPolicy::from_json(
+      R"({"name": "random", "keyed_by": "text", "seed": 77, "rows_kept": 0.5, "protect": [0, 4, 0]})",
+      "test");
+  rig.plan.methods[1].policy = rig.policy.get();
+  rig.plan.methods[1].budgets = {{std::nullopt, {}}};
+  rig.plan.shallow = false;
+  const std::vector<SweepPoint> points = rig.sweep(folder.path());
+  EXPECT_NEAR(points[1].score.savings.skip_ratio, 0.5 * 3 / 5, 0.02);
+  ASSERT_TRUE(points[1].random);
+  EXPECT_NEAR(points[1].random->savings.skip_ratio, points[1].score.savings.skip_ratio, 0.02);
+
+  // All of the one layer that is left: there is one way to do that.
+  const TemporaryFolder other;
+  rig.policy = MethodPolicy::from_json(
+      R"({"name": "random", "keyed_by": "text", "rows_kept": 0, "protect": [0, 1, 3, 4]})", "test");
+  rig.plan.methods[1].policy = rig.policy.get();
+  const SweepPoint point = rig.sweep(other.path())[1];
+  ASSERT_TRUE(point.random);
+  EXPECT_NEAR(point.random->savings.skip_ratio, 0.2, 1e-12);
+  for (size_t m = 0; m < point.score.metrics.size(); ++m)
+    EXPECT_EQ(point.random_seeds[0].metrics[m].items, point.score.metrics[m].items);
+  EXPECT_EQ(point.random_seeds[0].savings.net_flops, point.score.savings.net_flops);
+}
+
+// Where the layers that are left have fewer units than were skipped there is nothing to draw.
+TEST(Sweep, NoRandomWhereTooMuchIsProtected) {
+  const TemporaryFolder folder;
+  Rig rig(5);
+  rig.policy = MethodPolicy::from_json(
+      R"({"name": "random", "keyed_by": "text", "rows_kept": 0.2, "protect": [0]})", "test");
+  rig.plan.methods[1].policy = rig.policy.get();
+  rig.plan.methods[1].budgets = {{std::nullopt, {}}};
+  rig.sweep(folder.path());
+  rig.policy->options().protect = {0, 1, 2};  // what is kept skipped 0.64 of all units
+  rig.run = rig.fewer = rig.kept = 0;
+  const std::vector<SweepPoint> points = rig.sweep(folder.path());
+  EXPECT_FALSE(points[1].random);
+  EXPECT_TRUE(points[1].to_random.empty());
+  EXPECT_EQ(rig.run + rig.kept, expected_items(rig.plan) - rig.fewer) << "the bar ends at its end";
+}
+
+// Item by item: seeds averaged first, depths between the two.
+TEST(Sweep, DifferencesArePaired) {
+  const TemporaryFolder folder;
+  Rig rig;
+  const std::vector<SweepPoint> points = rig.sweep(folder.path());
+  EXPECT_TRUE(points[0].to_dense.empty());
+  for (size_t i = 1; i < points.size(); ++i) {
+    const SweepPoint& point = points[i];
+    ASSERT_EQ(point.to_dense.size(), point.score.metrics.size());
+    EXPECT_EQ(point.to_random.empty(), !point.random);
+    EXPECT_EQ(point.to_shallow.empty(), !point.shallow);
+    const Metric &own = point.score.metrics[0], &dense = points[0].score.metrics[0];
+    ASSERT_EQ(own.items.size(), 20u);
+    double sum = 0, squares = 0;
+    for (size_t item = 0; item < 20; ++item) {
+      const double d = own.items[item] - dense.items[item];
+      sum += d, squares += d * d;
+    }
+    EXPECT_NEAR(point.to_dense[0].value, sum / 20, 1e-12);
+    EXPECT_NEAR(point.to_dense[0].error, std::sqrt((squares - sum * sum / 20) / 19 / 20), 1e-12);
+    EXPECT_LE(point.to_dense[0].error, std::hypot(own.error, dense.error));
+    if (!point.random) continue;
+    for (size_t item = 0; item < 20; ++item)
+      EXPECT_NEAR(
+          point.random->metrics[0].items[item],
+          (point.random_seeds[0].metrics[0].items[item] + point.random_seeds[1].metrics[0].items[item]) / 2,
+          1e-12);
+    EXPECT_NEAR(point.to_random[0].value, own.value - point.random->metrics[0].value, 1e-12);
+    EXPECT_NEAR(point.to_shallow[0].value, own.value - point.shallow->metrics[0].value, 1e-12);
+    EXPECT_FALSE(std::isnan(point.to_random[0].error) || std::isnan(point.to_shallow[0].error));
+  }
 }
 
 TEST(Sweep, CancelledItSaysSo) {

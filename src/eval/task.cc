@@ -122,6 +122,7 @@ void cut_to(std::vector<EvalItem>& items, int64_t limit) {
   order.resize(static_cast<size_t>(limit));
   std::sort(order.begin(), order.end(), [](auto a, auto b) { return a.second < b.second; });
   std::vector<EvalItem> kept;
+  kept.reserve(order.size());
   for (const auto& [place, index] : order) kept.push_back(std::move(items[index]));
   items = std::move(kept);
 }
@@ -210,12 +211,13 @@ Task load_task(const std::string& name, const TaskOptions& options) {
         fmt::format("unknown task '{}'{}: expected one of {}, or a .jsonl or .txt file", printable(name),
                     near.empty() ? "" : fmt::format(", did you mean '{}'?", near), fmt::join(names, ", ")));
   }
+  const std::string folder_name = found->folder.empty() ? name : found->folder;
   if (options.data_dir.empty())
     throw UsageError(fmt::format("the task {} needs --data-dir, the folder that holds {}/{}.jsonl", name,
-                                 name, found->split));
+                                 folder_name, found->split));
   Task task;
   task.spec = *found;
-  const std::string folder = options.data_dir + "/" + name;
+  const std::string folder = options.data_dir + "/" + folder_name;
   task.items = read_items(folder + "/" + task.spec.split + ".jsonl", task.spec.read, task.spec);
   return finish(std::move(task), options, folder);
 }

@@ -13,16 +13,19 @@
 namespace fathom {
 
 // What is reported beside accuracy.
-enum class ExtraMetric : uint8_t { kNone, kF1, kMacroF1, kPerplexity };
+enum class ExtraMetric : uint8_t { kNone, kF1, kMacroF1, kPerplexity, kWordF1 };
 
 struct GenerationRules {
   std::vector<std::string> stops;
   int64_t max_tokens = 256;
   AnswerRule answer = AnswerRule::kNone;
+  std::string no_answer = "";  // its log-likelihood after the prompt is asked for, too; "": nothing is
 };
 
 struct TaskSpec {
-  std::string name;  // and the folder of its files under --data-dir
+  std::string name;
+  std::string folder = "";    // of its files under --data-dir; "": the name
+  std::string right = "acc";  // what the share of right items is called, where they are not written
   TaskKind kind = TaskKind::kChoice;
   ItemReader read = nullptr;
   std::string split;          // file, less ".jsonl"

@@ -1,6 +1,7 @@
 #include "report/sweep_figures.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/format.h"
@@ -27,14 +28,15 @@ void sort_by_x(Series& series) {
   std::vector<size_t> order(series.x.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return series.x[a] < series.x[b]; });
-  const auto sorted = [&](const std::vector<double>& values) {
-    std::vector<double> out;
-    for (const size_t i : order) out.push_back(values[i]);
+  const auto sorted = [&](const auto& values) {
+    auto out = values;
+    for (size_t i = 0; i < out.size(); ++i) out[i] = values[order[i]];
     return out;
   };
   series.x = sorted(series.x);
   series.y = sorted(series.y);
   series.error = sorted(series.error);
+  series.labels = sorted(series.labels);
 }
 
 std::vector<std::string> method_labels(const std::vector<SweepPoint>& points) {
@@ -71,6 +73,20 @@ void add_dense_level(Chart& chart, const SweepPoint& dense) {
   chart.series.push_back(std::move(level));
 }
 
+// As its logarithm, item by item.
+Metric log_metric(Metric metric) {
+  for (double& item : metric.items) item /= metric.value;
+  return {metric.name, std::log(metric.value), metric.error / metric.value, std::move(metric.items)};
+}
+
+// The point less its baseline, as it is drawn; null: it has none.
+std::optional<Metric> drawn_difference(const SweepPoint& point, const std::optional<SweepScore>& baseline,
+                                       const std::vector<Metric>& difference) {
+  if (!baseline || difference.empty()) return std::nullopt;
+  if (!is_perplexity(difference.front().name)) return difference.front();
+  return paired_difference(log_metric(*main_metric(point.score)), log_metric(*main_metric(*baseline)));
+}
+
 std::string metric_label(const std::string& name) {
   if (is_perplexity(name)) return fmt::format("ln {} (lower is better)", name);
   return name == "bits_per_byte" ? name + " (lower is better)" : name;
@@ -102,6 +118,44 @@ Chart quality_chart(const std::vector<SweepPoint>& points) {
   if (shallower > 1)
     add_line(chart, points, {.name = "shallower", .color = color++, .dash = 3}, is_shallower);
   if (points.front().kind == PointKind::kDense) add_dense_level(chart, points.front());
+  return chart;
+}
+
+Chart difference_chart(const std::vector<SweepPoint>& points) {
+  const Metric* metric = points.empty() ? nullptr : main_metric(points.front().score);
+  Chart chart{.title = points.empty() ? "" : task_name(points.front().task)};
+  if (!metric) return chart;
+  chart.title += ": difference to the baselines, on the same items";
+  chart.x.label = "multiply-adds saved, net of routers, % of the dense model's";
+  chart.y.label = metric_label(metric->name);
+  double most = 0;
+  const auto add_method = [&](const std::string& label, const char* than, size_t color, auto&& pick) {
+    Series series{.name = label + " against " + than, .marked = true, .color = color};
+    for (const SweepPoint& point : points) {
+      if (point.kind != PointKind::kMethod || point.label != label) continue;
+      const std::optional<Metric> difference = pick(point);
+      if (!difference) continue;
+      series.x.push_back(saved_percent(point.score.savings.net_flops));
+      series.y.push_back(difference->value);
+      series.error.push_back(difference->error);
+      series.labels.push_back(verdict_of(*difference));
+      most = std::max(most, series.x.back());
+    }
+    if (series.x.empty()) return;
+    sort_by_x(series);
+    chart.series.push_back(std::move(series));
+  };
+  size_t color = 0;
+  for (const std::string& label : method_labels(points)) {
+    add_method(label, "random", color++, [](const SweepPoint& point) {
+      return drawn_difference(point, point.random, point.to_random);
+    });
+    add_method(label, "shallower", color++, [](const SweepPoint& point) {
+      return drawn_difference(point, point.shallow, point.to_shallow);
+    });
+  }
+  if (!chart.series.empty())
+    chart.series.push_back({.name = "level", .x = {0, most}, .y = {0, 0}, .color = kGrey, .dash = 2});
   return chart;
 }
 

@@ -10,6 +10,11 @@ namespace fathom {
 // is not judged.
 Chart quality_chart(const std::vector<SweepPoint>& points);
 
+// Of one task: how far each method is from its random and its shallower baseline at the same savings, on the
+// same items, with paired standard errors and the verdict beside each point; without series where it has
+// none.
+Chart difference_chart(const std::vector<SweepPoint>& points);
+
 // Of one task, or of the mean: how much faster tokens are decoded, against the bytes that are not read.
 Chart speed_chart(const std::vector<SweepPoint>& points);
 

@@ -33,6 +33,23 @@ void add_score(Json& out, const SweepScore& score) {
   out["speed_up"] = number(speed_up(score));
 }
 
+// By what it is compared with, then by metric.
+Json differences_json(const SweepPoint& point) {
+  Json out = Json::object();
+  const auto add = [&](const char* with, const std::vector<Metric>& differences) {
+    for (const Metric& one : differences) {
+      const std::string verdict = verdict_of(one);
+      out[with][one.name] = {{"value", number(one.value)},
+                             {"stderr", number(one.error)},
+                             {"verdict", verdict.empty() ? Json() : Json(verdict)}};
+    }
+  };
+  add("dense", point.to_dense);
+  add("random", point.to_random);
+  add("shallow", point.to_shallow);
+  return out;
+}
+
 const char* name_of(PointKind kind) {
   return kind == PointKind::kDense ? "dense" : kind == PointKind::kMethod ? "method" : "shallow";
 }
@@ -51,6 +68,7 @@ Json point_json(const SweepPoint& point) {
           {{"metrics", metrics_json(draw)}, {"skip_ratio", number(draw.savings.skip_ratio)}});
   }
   if (point.shallow) add_score(out["shallow"], *point.shallow);
+  out["differences"] = differences_json(point);
   return out;
 }
 

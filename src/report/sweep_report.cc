@@ -71,10 +71,13 @@ std::string sentences(const std::vector<SweepPoint>& points) {
                          point.budget ? "a budget of " + budget_text(point) : "its own rule",
                          against_dense(point.score.savings.net_flops), speed_up(point.score), metric->name,
                          value_text(metric));
-      if (point.random) line += fmt::format("; random skipping {}", value_text(main_metric(*point.random)));
-      if (point.shallow)
-        line += fmt::format("; a shallower model {}", value_text(main_metric(*point.shallow)));
+      const auto beside = [&](const char* what, const Metric* value, const std::vector<Metric>& difference) {
+        line += fmt::format("; {} {} (difference {})", what, value_text(value), difference_text(difference));
+      };
+      if (point.random) beside("random skipping", main_metric(*point.random), point.to_random);
+      if (point.shallow) beside("a shallower model", main_metric(*point.shallow), point.to_shallow);
     }
+    if (!point.to_dense.empty()) line += "; difference to dense " + difference_text(point.to_dense);
     out += "<li>" + escape_markup(line) + ".</li>\n";
   }
   return out + "</ul>\n";
@@ -93,7 +96,10 @@ std::string lead(const SweepInfo& info, const std::vector<SweepPoint>& points) {
   if (!info.shallower.empty())
     text += fmt::format("{} a shallower dense model at the same net FLOPs ({})",
                         info.seeds > 0 ? ", and" : ":", info.shallower);
-  return text + ". ± and bars: one standard error.";
+  return text +
+         ". ± and bars: one standard error. Differences are taken item by item, so that their errors are "
+         "paired; "
+         "level: less than 1.96 of these.";
 }
 
 Table settings_table(const SweepInfo& info) {
@@ -104,7 +110,10 @@ Table settings_table(const SweepInfo& info) {
 
 constexpr const char* kColumns =
     "<p><b>budget</b>: the share of the blocks&#39; multiply-adds that was asked for. <b>random</b>, "
-    "<b>shallower</b>: the baselines&#39; score at the same savings. <b>skip ratio</b>: the share of (token, "
+    "<b>shallower</b>: the baselines&#39; score at the same savings. <b>against …</b>: the difference "
+    "on the same items with its paired standard error; level where it is less than 1.96 of these, else "
+    "better "
+    "or worse. <b>skip ratio</b>: the share of (token, "
     "unit) "
     "pairs skipped, over all attention and FFN units. <b>block FLOPs</b>: multiply-adds of the blocks; "
     "<b>net "
@@ -129,7 +138,10 @@ void write_sweep(const SweepInfo& info, const std::vector<SweepPoint>& points, F
     latex += "\n" + to_latex(table, section.heading + ": " + section.note, "tab:sweep-" + section.slug);
     const Chart chart = quality_chart(section.points);
     const std::string curve = chart.series.empty() ? "" : figures.add("quality-" + section.slug, chart);
-    page.add(section.heading, section.note, curve + to_html(table));
+    const Chart differences = difference_chart(section.points);
+    const std::string beside =
+        differences.series.empty() ? "" : figures.add("difference-" + section.slug, differences);
+    page.add(section.heading, section.note, curve + beside + to_html(table));
   }
   const Chart speed = speed_chart(sections.front().points);
   if (!speed.series.empty())

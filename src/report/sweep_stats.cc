@@ -9,7 +9,7 @@ namespace fathom {
 namespace {
 
 bool is_share(const Metric* metric) {
-  return metric && (metric->name == "acc" || metric->name == "exact_match");
+  return metric && counts_right_items(metric->name);
 }
 
 bool same_place(const SweepPoint& a, const SweepPoint& b) {
@@ -33,6 +33,21 @@ SweepScore mean_score(const std::vector<const SweepScore*>& scores) {
   acc.error = std::sqrt(acc.error) / count;
   mean.metrics = {acc};
   return mean;
+}
+
+// The mean of the tasks' differences; their paired errors are apart, as tasks are.
+std::vector<Metric> mean_difference(const std::vector<const SweepPoint*>& points,
+                                    std::vector<Metric> SweepPoint::*which) {
+  Metric mean{"mean acc", 0, 0};
+  const auto count = static_cast<double>(points.size());
+  for (const SweepPoint* point : points) {
+    if ((point->*which).empty()) return {};
+    const Metric& own = (point->*which).front();
+    mean.value += own.value / count;
+    mean.error += own.error * own.error;
+  }
+  mean.error = std::sqrt(mean.error) / count;
+  return {mean};
 }
 
 // Of all points that stand at the same place; nothing where one of them has none.
@@ -101,12 +116,15 @@ std::vector<SweepPoint> mean_points(const std::vector<SweepPoint>& points) {
     }
     if (all.size() < tasks.size()) continue;
     std::vector<const SweepScore*> scores;
+    scores.reserve(all.size());
     for (const SweepPoint* one : all) scores.push_back(&one->score);
     SweepPoint& mean = means.emplace_back(point);
     mean.task = fmt::format("mean of {} tasks", tasks.size());
     mean.score = mean_score(scores);
     mean.random = mean_baseline(all, &SweepPoint::random);
     mean.shallow = mean_baseline(all, &SweepPoint::shallow);
+    for (const auto which : {&SweepPoint::to_dense, &SweepPoint::to_random, &SweepPoint::to_shallow})
+      mean.*which = mean_difference(all, which);
     mean.random_seeds.clear();
   }
   return means;
@@ -130,19 +148,37 @@ std::string value_text(const Metric* metric) {
   return text;
 }
 
+std::string difference_text(const std::vector<Metric>& differences) {
+  if (differences.empty()) return "–";
+  const Metric& own = differences.front();
+  const std::string verdict = verdict_of(own);
+  return (own.value < 0 ? "" : "+") + value_text(&own) + (verdict.empty() ? "" : " " + verdict);
+}
+
 Table point_table(const std::vector<SweepPoint>& points) {
   const Metric* metric = points.empty() ? nullptr : main_metric(points.front().score);
   Table table;
-  table.columns = {"method",       "budget",    metric ? metric->name : "not judged",
-                   "random",       "shallower", "skip ratio",
-                   "block FLOPs",  "net FLOPs", "net bytes",
-                   "decode tok/s", "speed-up"};
+  table.columns = {"method",
+                   "budget",
+                   metric ? metric->name : "not judged",
+                   "against dense",
+                   "random",
+                   "against random",
+                   "shallower",
+                   "against shallower",
+                   "skip ratio",
+                   "block FLOPs",
+                   "net FLOPs",
+                   "net bytes",
+                   "decode tok/s",
+                   "speed-up"};
   for (const SweepPoint& point : points) {
     if (point.kind == PointKind::kShallow) continue;
     const SweepScore& score = point.score;
     table.rows.push_back(
-        {point.label, budget_text(point), value_text(main_metric(score)), baseline_text(point.random),
-         baseline_text(point.shallow), ratio(score.savings.skip_ratio), ratio(score.savings.block_flops),
+        {point.label, budget_text(point), value_text(main_metric(score)), difference_text(point.to_dense),
+         baseline_text(point.random), difference_text(point.to_random), baseline_text(point.shallow),
+         difference_text(point.to_shallow), ratio(score.savings.skip_ratio), ratio(score.savings.block_flops),
          ratio(score.savings.net_flops), ratio(score.savings.net_bytes),
          fmt::format("{:.1f}", score.decode_tokens_per_s), fmt::format("{:.2f}", speed_up(score))});
   }

@@ -31,4 +31,7 @@ Table point_table(const std::vector<SweepPoint>& points);
 std::string budget_text(const SweepPoint& point);  // "0.9", "own rule"
 std::string value_text(const Metric* metric);      // "0.431 ± 0.035"
 
+// Of the task's own metric: "+0.021 ± 0.012 level", "–" where there is nothing to compare.
+std::string difference_text(const std::vector<Metric>& differences);
+
 }  // namespace fathom

@@ -44,6 +44,9 @@ std::vector<SweepPoint> some_points() {
         point.random_seeds = {score(0.26, budget), score(0.24, budget)};
         point.random = mean_of(point.random_seeds);
         point.shallow = score(0.3, budget);
+        point.to_dense = {{"acc", budget / 2 - 0.5, 0.03}};
+        point.to_random = {{"acc", budget / 2 + more - 0.25, 0.05}};
+        point.to_shallow = {{"acc", budget / 2 + more - 0.3, 0.1}};
         points.push_back(point);
       }
     }
@@ -65,6 +68,10 @@ TEST(SweepReport, TheMeanIsOverTasks) {
   EXPECT_NEAR(means[0].score.metrics[0].error, std::sqrt(2.0) * 0.04 / 2, 1e-12);
   EXPECT_NEAR(means[1].score.savings.net_flops, 0.9, 1e-12);
   EXPECT_NEAR(means[1].random->metrics[0].value, 0.25, 1e-12);
+  EXPECT_TRUE(means[0].to_dense.empty());
+  EXPECT_NEAR(means[1].to_random[0].value, 0.25, 1e-12);
+  EXPECT_NEAR(means[1].to_random[0].error, std::sqrt(2.0) * 0.05 / 2, 1e-12);
+  EXPECT_EQ(difference_text(means[1].to_random), "+0.250 ± 0.035 better");
   // A task with a perplexity has no share in it.
   std::vector<SweepPoint> points = some_points();
   for (SweepPoint& point : points) {
@@ -81,15 +88,16 @@ TEST(SweepReport, TheTableHoldsEveryColumn) {
   const Table table = point_table(of_task(some_points(), "arc_challenge"));
   ASSERT_EQ(table.rows.size(), 5u) << "depths are in the curves";
   EXPECT_EQ(table.columns[2], "acc");
-  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"dense", "–", "0.500 ± 0.040", "–", "–", "0.000",
-                                                     "1.000", "1.000", "1.100", "30.0", "1.00"}));
-  EXPECT_EQ(table.rows[1],
-            (std::vector<std::string>{"<b>priced</b>", "0.9", "0.450 ± 0.040", "0.250 ± 0.041",
-                                      "0.300 ± 0.040", "0.100", "0.900", "0.900", "1.000", "33.3", "1.11"}));
+  EXPECT_EQ(table.rows[0], (std::vector<std::string>{"dense", "–", "0.500 ± 0.040", "–", "–", "–", "–", "–",
+                                                     "0.000", "1.000", "1.000", "1.100", "30.0", "1.00"}));
+  EXPECT_EQ(table.rows[1], (std::vector<std::string>{
+                               "<b>priced</b>", "0.9", "0.450 ± 0.040", "-0.050 ± 0.030 level",
+                               "0.250 ± 0.041", "+0.200 ± 0.050 better", "0.300 ± 0.040",
+                               "+0.150 ± 0.100 level", "0.100", "0.900", "0.900", "1.000", "33.3", "1.11"}));
   const std::string latex = to_latex(table, "50 % & more_", "tab:x");
   EXPECT_NE(latex.find("gates\\_50\\% & 0.9 & 0.450 $\\pm$ 0.040"), std::string::npos) << latex;
   EXPECT_NE(latex.find("\\caption{50 \\% \\& more\\_}"), std::string::npos) << latex;
-  EXPECT_NE(latex.find("{lrrrrrrrrrr}"), std::string::npos) << latex;
+  EXPECT_NE(latex.find("{lrrlrlrlrrrrrr}"), std::string::npos) << latex;
 }
 
 TEST(SweepReport, CurvesHoldEveryPointWithItsError) {
@@ -122,13 +130,38 @@ TEST(SweepReport, CurvesHoldEveryPointWithItsError) {
   EXPECT_TRUE(quality_chart(points).series.empty()) << "nothing was judged";
 }
 
+TEST(SweepReport, DifferencesAreDrawnWithPairedErrors) {
+  std::vector<SweepPoint> points = of_task(some_points(), "arc_challenge");
+  const Chart chart = difference_chart(points);
+  ASSERT_EQ(chart.series.size(), 5u) << "two methods, two baselines, and the level";
+  EXPECT_EQ(chart.series[1].name, "<b>priced</b> against shallower");
+  EXPECT_NEAR(chart.series[0].y[0], 0.2, 1e-12);
+  EXPECT_EQ(chart.series[0].error, (std::vector<double>{0.05, 0.05}));
+  EXPECT_EQ(chart.series[0].labels, (std::vector<std::string>{"better", "better"}));
+  EXPECT_EQ(chart.series[1].labels[0], "level");
+  // A perplexity: its logarithm, item by item, so that its error is paired, too.
+  for (SweepPoint& point : points) {
+    point.score.metrics = {{"perplexity", 20, 1, {10, 30}}};
+    if (!point.random) continue;
+    point.random->metrics = {{"perplexity", 40, 2, {20, 60}}};
+    point.to_random = {paired_difference(point.score.metrics[0], point.random->metrics[0])};
+    point.shallow.reset();
+  }
+  const Chart log = difference_chart(points);
+  ASSERT_EQ(log.series.size(), 3u);
+  EXPECT_NEAR(log.series[0].y[0], -std::log(2.0), 1e-12);
+  EXPECT_NEAR(log.series[0].error[0], 0, 1e-12) << "half the loss on every item";
+  for (SweepPoint& point : points) point.to_random.clear();
+  EXPECT_TRUE(difference_chart(points).series.empty());
+}
+
 TEST(SweepReport, EveryFileIsThereAndParses) {
   const TemporaryFolder folder;
   const SweepInfo info{"</title><b>m", 2, "some", {{"a<", "</td>"}}};
   Figures figures(folder.path());
   write_sweep(info, some_points(), figures);
   const bool png = why_no_gnuplot().empty();
-  EXPECT_EQ(figures.files().size(), png ? 12u : 8u);
+  EXPECT_EQ(figures.files().size(), png ? 18u : 11u);
   EXPECT_EQ(figures.files().back(), "index.html");
   for (const std::string& name : figures.files()) {
     const std::string text = read_text_file(folder.at(name));
@@ -147,6 +180,11 @@ TEST(SweepReport, EveryFileIsThereAndParses) {
   EXPECT_EQ(point["metrics"]["acc"]["value"], 0.45);
   EXPECT_EQ(point["metrics"]["acc_norm"]["stderr"], 0.03);
   EXPECT_EQ(point["random"]["seeds"].size(), 2u);
+  EXPECT_EQ(point["differences"]["dense"]["acc"]["verdict"], "level");
+  EXPECT_EQ(point["differences"]["random"]["acc"]["stderr"], 0.05);
+  EXPECT_EQ(point["differences"]["random"]["acc"]["verdict"], "better");
+  EXPECT_NEAR(point["differences"]["shallow"]["acc"]["value"], 0.15, 1e-12);
+  EXPECT_TRUE(json["points"][0]["differences"].empty());
   for (const char* key : {"skip_ratio", "block_flops", "net_flops", "net_bytes", "tokens_per_s",
                           "decode_tokens_per_s", "dense_decode_tokens_per_s", "speed_up"}) {
     EXPECT_TRUE(point[key].is_number()) << key;

@@ -1,0 +1,31 @@
+// The order in which the shallower models of a sweep lose their units: measured on text, kept in a file.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "skip/harm_order.h"
+
+namespace fathom {
+
+struct DropOrderOptions {
+  OrderSearch search = OrderSearch::kOnce;
+  double until = 0.5;  // greedily: the share of the block multiply-adds at which it stops
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+struct DropOrder {
+  std::vector<int32_t> units;  // (2L), the first to go first
+  bool kept = false;           // the file had it
+};
+
+// The harm order (skip/harm_order.h) of these tokens, cut into sequences. `path` holds it afterwards, under a
+// key of the model, the tokens and the search: another one, or a file that is damaged, is measured anew.
+// None: cancelled.
+std::optional<DropOrder> drop_order(Context& ctx, const Model& model, std::span<const int32_t> tokens,
+                                    const DropOrderOptions& options, const std::string& path);
+
+}  // namespace fathom

@@ -1,0 +1,100 @@
+#include "eval/drop_order.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "infer/story_model_test.h"
+#include "train/temporary_folder_test.h"
+
+namespace fathom {
+namespace {
+
+struct Rig {
+  StoryModel story;
+  TemporaryFolder folder;
+  std::vector<int32_t> tokens = text(700);
+
+  std::vector<int32_t> text(size_t count) const {
+    std::vector<int32_t> ids;
+    while (ids.size() < count) {
+      for (const int32_t id :
+           story.model.tokenizer->encode("Once upon a time, Tom had a big red dog. It ran "))
+        ids.push_back(id);
+    }
+    ids.resize(count);
+    return ids;
+  }
+  DropOrder order(const DropOrderOptions& options = {}) {
+    return *drop_order(story.ctx, story.model, tokens, options, folder.at("order.json"));
+  }
+};
+
+TEST(DropOrder, IsMeasuredOnEveryTokenOnce) {
+  Rig rig;
+  const auto madds = [&] { return rig.story.ctx.counters().total().madds; };
+  const uint64_t before = madds();
+  const DropOrder first = rig.order();
+  const uint64_t all = madds() - before;
+  EXPECT_FALSE(first.kept);
+  std::vector<int32_t> sorted = first.units;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  // Twice the text is twice the work; all of it counts, not the first sequence alone.
+  rig.tokens = rig.text(1400);
+  const uint64_t then = madds();
+  rig.order();
+  EXPECT_GT(madds() - then, all * 19 / 10);
+}
+
+TEST(DropOrder, IsKeptForTheSameTextModelAndSearch) {
+  Rig rig;
+  const DropOrder first = rig.order();
+  const uint64_t before = rig.story.ctx.counters().total().madds;
+  const DropOrder again = rig.order();
+  EXPECT_TRUE(again.kept);
+  EXPECT_EQ(again.units, first.units);
+  EXPECT_EQ(rig.story.ctx.counters().total().madds, before) << "nothing is measured";
+  EXPECT_FALSE(rig.order({.search = OrderSearch::kGreedily}).kept);
+  EXPECT_TRUE(rig.order({.search = OrderSearch::kGreedily}).kept);
+  EXPECT_FALSE(rig.order({.search = OrderSearch::kGreedily, .until = 0.4}).kept);
+  EXPECT_EQ(rig.order().units, first.units);
+  rig.tokens[650] ^= 1;
+  EXPECT_FALSE(rig.order().kept) << "another text";
+  EXPECT_TRUE(rig.order().kept);
+  Tensor& up = rig.story.model.weights.blocks[2].up;
+  Tensor changed = Tensor::owned(Device::kCpu, DType::kF32, up.shape());
+  std::memcpy(changed.raw(), up.raw(), static_cast<size_t>(up.nbytes()));
+  changed.data<float>()[11] += 1;
+  up = changed;
+  EXPECT_FALSE(rig.order().kept) << "another model";
+}
+
+TEST(DropOrder, ADamagedFileIsMeasuredAnew) {
+  Rig rig;
+  const DropOrder first = rig.order();
+  const std::string whole = file_text(rig.folder.at("order.json"));
+  std::string twice = whole;  // a unit that comes two times
+  twice.replace(twice.find("\"units\":[") + 9, 1, "0");
+  for (const std::string& text : {std::string(), whole.substr(0, whole.size() / 2), std::string("[1, 2]"),
+                                  std::string("\xff\x00", 2), twice}) {
+    rig.folder.write("order.json", text);
+    const DropOrder again = rig.order();
+    if (text == whole) continue;
+    EXPECT_EQ(again.units, first.units) << text;
+    EXPECT_EQ(file_text(rig.folder.at("order.json")), whole);
+  }
+}
+
+TEST(DropOrder, CancelledLeavesNothing) {
+  Rig rig;
+  const std::atomic<bool> cancel{true};
+  EXPECT_FALSE(drop_order(rig.story.ctx, rig.story.model, rig.tokens, {.cancel = &cancel},
+                          rig.folder.at("order.json")));
+  EXPECT_FALSE(std::filesystem::exists(rig.folder.at("order.json")));
+}
+
+}  // namespace
+}  // namespace fathom
