@@ -60,9 +60,9 @@ def adafactor_constant(beta2, clip):
     return out
 
 
-def adafactor(beta1, decay, clip):
+def adafactor(beta1, decay, clip, scaled=False):
     return lambda w: Adafactor(groups(w, decay), lr=0.01, beta1=beta1, eps=(1e-30, 1e-3), clip_threshold=clip, decay_rate=-0.8,
-                               scale_parameter=False, relative_step=False, warmup_init=False)
+                               scale_parameter=scaled, relative_step=False, warmup_init=False)
 
 
 goldens = {
@@ -71,6 +71,7 @@ goldens = {
     "adafactor_momentum": run_torch(adafactor(0.9, 0.0, 0.5)),
     "adafactor_unclipped": run_torch(adafactor(None, 0.0, 1000.0)),
     "adafactor_constant": adafactor_constant(0.99, 1.0),
+    "adafactor_scaled": run_torch(adafactor(None, 0.1, 1.0, scaled=True)),
 }
 target = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "optimizers"
 target.mkdir(parents=True, exist_ok=True)

@@ -79,4 +79,10 @@ void check_config(const ModelConfig& config, const std::string& where) {
   }
 }
 
+int64_t copied_layer(const ModelConfig& config, int64_t layer) {
+  int64_t below = layer - 1;
+  while (below >= 0 && config.is_local(below) != config.is_local(layer)) --below;
+  return below;
+}
+
 }  // namespace fathom

@@ -85,9 +85,9 @@ struct ModelConfig {
   int32_t bos = -1;
   std::vector<int32_t> eos;
 
-  const RopeConfig& rope_of(int64_t layer) const {
-    return has_local_rope && windows[static_cast<size_t>(layer)] > 0 ? local_rope : rope;
-  }
+  // Keys of a layer with a local RoPE live in another space than the others'.
+  bool is_local(int64_t layer) const { return has_local_rope && windows[static_cast<size_t>(layer)] > 0; }
+  const RopeConfig& rope_of(int64_t layer) const { return is_local(layer) ? local_rope : rope; }
 
   template <class V>
   void visit(V& v) {
@@ -127,6 +127,10 @@ struct ModelConfig {
 // Throws a UserError naming the first value that no model can have (0 heads, a width that the heads do not
 // divide, …). `where` starts the message.
 void check_config(const ModelConfig& config, const std::string& where);
+
+// The layer whose keys and values a row that skips attention in `layer` may take for its own: the nearest one
+// below with the same RoPE (a window only says who looks). -1: there is none.
+int64_t copied_layer(const ModelConfig& config, int64_t layer);
 
 // Hugging Face's config.json, in the spelling of transformers 4 or 5. Architectures and keys that are not
 // supported are refused by name.

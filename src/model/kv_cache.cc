@@ -54,6 +54,7 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
   taken_ = Tensor::owned(device, DType::kI32, {config.layers, options_.sequences});
   layers_.resize(static_cast<size_t>(config.layers));
   for (int64_t index = 0; index < config.layers; ++index) {
+    copied_.push_back(copied_layer(config, index));
     Layer& layer = layers_[static_cast<size_t>(index)];
     layer.view.k = k;
     layer.view.v = v;
@@ -153,12 +154,14 @@ void KvCache::copy_last_page(Context& ctx, int64_t layer, int32_t sequence) {
 }
 
 void KvCache::append(Context& ctx, int64_t layer, const Batch& batch, const NewEntries& entries) {
-  if (entries.others_share && layer == 0) fail("the cache has no layer below the first to share entries of");
+  const int64_t below = entries.others_share ? copied_[static_cast<size_t>(layer)] : -1;
+  if (entries.others_share && below < 0)
+    fail("no layer below layer {} has its RoPE: there are no entries to share", layer);
   skips_ = skips_ || !entries.own.is_all();
   shares_ = shares_ || entries.others_share;
   append_kv(ctx, this->layer(layer), layers_[static_cast<size_t>(layer)].pages, entries.k, entries.v,
             entries.own, batch.positions, batch.sequence,
-            {entries.key_bias, entries.others_share ? &this->layer(layer - 1) : nullptr, entries.present});
+            {entries.key_bias, below >= 0 ? &this->layer(below) : nullptr, entries.present});
 }
 
 int64_t KvCache::bytes_per_entry() const {

@@ -1,6 +1,6 @@
 // Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and
 // sequence the list of entries that exist, each with its own position. A row that leaves nothing in a layer
-// takes no entry; one that copies the layer below lists that layer's slot. Sequences that begin alike can
+// takes no entry; one that copies a layer below lists that layer's slot. Sequences that begin alike can
 // share pages (fork); who writes to a shared page copies it first.
 #pragma once
 
@@ -31,12 +31,12 @@ class CacheFull : public UserError {
 };
 
 // What rows leave in a layer, compacted by `own`. Rows that are not in it leave nothing, or share the entry
-// of the layer below.
+// of a layer below.
 struct NewEntries {
   Tensor k, v;  // f32 (capacity, kv_heads, head_dim)
   RowSet own = RowSet::none(0);
-  Tensor key_bias{};  // f32 (batch rows); undefined: 0
-  bool others_share = false;
+  Tensor key_bias{};                // f32 (batch rows); undefined: 0
+  bool others_share = false;        // with the nearest layer below that has the same RoPE (copied_layer)
   const RowSet* present = nullptr;  // of the others: the rows that share; null: all
 };
 
@@ -116,6 +116,7 @@ class KvCache {
   void check_sequence(int32_t sequence) const;
 
   KvCacheOptions options_;
+  std::vector<int64_t> copied_;  // (layers): copied_layer() of each
   PagePool pool_;
   std::vector<Layer> layers_;
   Tensor lengths_, taken_;  // i32 (layers, sequences): entries listed; slots of own pages that they took

@@ -16,7 +16,7 @@ enum class Unit : uint8_t { kAttention, kFfn };
 // What later tokens see, in this layer, of a row that skipped attention.
 enum class SkippedKv : uint8_t {
   kProject,        // its keys and values as usual
-  kCopyFromBelow,  // those of the layer below
+  kCopyFromBelow,  // those of the nearest layer below with the same RoPE (copied_layer)
   kHide,           // nothing: no entry
 };
 std::span<const std::string_view> enum_names(SkippedKv);  // "project", "copy", "hide"

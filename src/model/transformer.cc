@@ -1,5 +1,7 @@
 #include "model/transformer.h"
 
+#include <array>
+
 #include "model/norm.h"
 #include "ops/accumulate.h"
 #include "ops/assign.h"
@@ -90,13 +92,18 @@ Tensor run(const Pass& pass, KvCache* cache) {
   Tensor h = embed(ctx, pass.batch.tokens, weights.embedding, config.embedding_scale);
   if (config.embedding_norm) h = norm(ctx, config, h, weights.embedding_norm);
   pass.policy.begin(ctx, pass.model, pass.batch, pass.state);
-  PassKv kv{cache, {}, {}}, room;
-  if (!cache && !ctx.tape()) {
+  std::array<PassKv, 2> kv, room;  // of the layers with the model's RoPE, and of those with the local one
+  for (size_t kind = 0; kind < kv.size(); ++kind) {
+    kv[kind].cache = cache;
+    if (cache || ctx.tape() || (kind == 1 && !config.has_local_rope)) continue;
     const Shape shape{pass.batch.rows(), config.kv_heads, config.head_dim};
-    room.k = Tensor::empty(ctx, DType::kF32, shape);
-    room.v = Tensor::empty(ctx, DType::kF32, shape);
+    room[kind].k = Tensor::empty(ctx, DType::kF32, shape);
+    room[kind].v = Tensor::empty(ctx, DType::kF32, shape);
   }
-  for (int64_t layer = 0; layer < config.layers; ++layer) block(pass, layer, h, kv, room);
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    const size_t kind = config.is_local(layer) ? 1 : 0;
+    block(pass, layer, h, kv[kind], room[kind]);
+  }
   if (pass.batch.logit_rows.is_none()) return {};
   return output_logits(ctx, pass.model, gather_rows(ctx, h, pass.batch.logit_rows));
 }

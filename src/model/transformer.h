@@ -31,8 +31,8 @@ Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, co
 Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
                     const Decision& decision, const RowSet& rows);
 
-// Keys and values where a pass keeps them: in the cache, or in these tensors (those of the layer below when a
-// block begins).
+// Keys and values where a pass keeps them: in the cache, or in these tensors (when a block begins, those of
+// the nearest layer below with the same RoPE).
 struct PassKv {
   KvCache* cache = nullptr;
   Tensor k, v;  // f32 (rows, kv_heads, head_dim), compacted where skipped rows are hidden

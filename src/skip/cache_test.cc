@@ -110,6 +110,57 @@ TEST(CacheMemory, FollowsTheEntriesThatExist) {
   }
 }
 
+// A row that copies lists the slot of the nearest layer below with the same RoPE, whatever the windows; the
+// first layer of a kind projects.
+TEST(CopiedEntries, ComeFromTheNearestLayerOfTheSameKind) {
+  for (const bool local_rope : {false, true}) {
+    ModelConfig config = tiny_config(Shaped::kGemma);
+    config.has_local_rope = local_rope;  // Gemma-3; without: Gemma-2
+    Rig rig(R"({"name": "random", "rows_kept": 0.5, "skipped_kv": "copy"})", config);
+    const Rows rows = random_rows({30});
+    Session session(rig, 1);
+    const Seen seen = session.pass(rows);
+    int copied = 0;
+    for (int64_t layer = 0; layer < 4; ++layer) {
+      const int64_t below = local_rope ? layer - 2 : layer - 1;
+      const auto slots = [&](int64_t of) { return session.cache().layer(of).entries.data<int32_t>(); };
+      ASSERT_EQ(session.cache().layer(layer).lengths.data<int32_t>()[0], 30);
+      for (size_t r = 0; r < 30; ++r) {
+        if (seen.kept[static_cast<size_t>(2 * layer)][r]) continue;
+        for (int64_t other = 0; other < layer; ++other) {
+          if (other == below) {
+            EXPECT_EQ(slots(layer)[r], slots(below)[r]) << layer << " " << r;
+            ++copied;
+          } else if (below < 0 || slots(other)[r] != slots(below)[r]) {
+            EXPECT_NE(slots(layer)[r], slots(other)[r]) << layer << " " << r;
+          }
+        }
+      }
+      EXPECT_EQ(seen.skipped_kv[static_cast<size_t>(2 * layer)],
+                below < 0 ? SkippedKv::kProject : SkippedKv::kCopyFromBelow);
+    }
+    EXPECT_GT(copied, 10);
+  }
+}
+
+// A fixed list makes no keys and values where nobody looks.
+TEST(FixedLists, HoldNothingInWhatTheyDrop) {
+  Rig rig(R"({"name": "harm_order", "drop": [2, 3, 4]})");
+  const Rows rows = random_rows({20});
+  Session session(rig, 1);
+  const Seen seen = session.pass(rows);
+  for (int64_t layer = 0; layer < 4; ++layer)
+    EXPECT_EQ(session.cache().layer(layer).lengths.data<int32_t>()[0], layer == 1 || layer == 2 ? 0 : 20);
+  const ModelConfig& c = rig.model.config;
+  const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+  const int64_t attention = 20 * (2 * c.width * q_width + 2 * c.width * kv_width) + 2 * q_width * 20 * 21 / 2;
+  EXPECT_EQ(
+      seen.work.madds - seen.work.policy_madds,
+      static_cast<uint64_t>(2 * attention + 3 * 20 * 3 * c.width * c.ffn_width + 20 * c.vocab * c.width));
+  for (const char* rule : {"project", "copy"})
+    EXPECT_THROW(Rig(R"({"name": "short_gpt", "skipped_kv": ")" + std::string(rule) + R"("})"), UserError);
+}
+
 // What a policy never leaves out costs nothing to look for, and nothing is given back.
 TEST(CacheMemory, ADenseModelHoldsEverything) {
   Rig rig(R"({"name": "dense"})", config_of(4, 128));

@@ -62,7 +62,6 @@ struct Hint {
   const char* with = "";
   std::vector<std::string> values = {};  // empty: guessed
 };
-constexpr const char* kLeftOut = "";
 const Hint kHints[] = {
     {"mind_skip", "", R"(, "pool": "prefix:4")"},
     {"mind_skip", "pool", R"(, "pool": "prefix:4")", {R"("prefix:3")", R"("prompt")", R"("full")"}},
@@ -86,7 +85,13 @@ const Hint kHints[] = {
     {"harm_order", "cost_context", "", {"1"}},
     {"harm_order", "drop", "", {"[0, 7]"}},
     {"harm_order", "order", "", {"[7, 6, 5, 4, 3, 2, 1, 0]"}},
-    {"harm_order", "counted_kv", "", {kLeftOut}},  // preparation overwrites it
+    {"harm_order",
+     "counted_kv",
+     R"(, "kept": 0.5, "cost_context": 16, "order": [3, 6, 1, 0, 2, 4, 5, 7])",
+     {R"("project")"}},
+    {"mixture_of_depths", "start", "", {R"("open")", R"("released")"}},
+    {"harm_order", "search", R"(, "kept": 0.03)"},  // six of the eight units go
+    {"harm_order", "greedy_until", R"(, "search": "greedily", "kept": 0.95, "share_end": 0.03)", {"0.02"}},
     {"calm", "threshold", "", {"0.02"}},
     {"free", "threshold", "", {"0.02"}},
     {"free", "exit_layer", "", {"2"}},
@@ -153,7 +158,7 @@ std::vector<Value> config_values() {
       }
       EXPECT_FALSE(values.empty()) << entry.name << "." << field.name << " needs a hint";
       for (const std::string& value : values) {
-        if (value != kLeftOut) all.push_back({std::string(entry.name), field.name, value, with});
+        all.push_back({std::string(entry.name), field.name, value, with});
       }
     }
   }

@@ -15,6 +15,7 @@ Tensor DenseWalk::start() const {
 }
 
 void DenseWalk::run(int64_t unit, Tensor& h) const {
+  if (is_gone(unit)) return;
   const ArenaScope scope(ctx_);
   Decision everybody;
   everybody.kept = RowSet::all(h.dim(0));

@@ -1,5 +1,8 @@
-// A dense pass over fresh sequences, a unit at a time: for what is measured between units.
+// A pass over fresh sequences, a unit at a time, dense or without some units: for what is measured between
+// units.
 #pragma once
+
+#include <span>
 
 #include "model/batch.h"
 #include "model/model.h"
@@ -8,9 +11,12 @@ namespace fathom {
 
 class DenseWalk {
  public:
-  DenseWalk(Context& ctx, const Model& model, const Batch& batch) : ctx_(ctx), model_(model), batch_(batch) {}
+  // gone: (2L), 1: the unit does not run, its output is its input; empty: all run. It outlives the walk.
+  DenseWalk(Context& ctx, const Model& model, const Batch& batch, std::span<const uint8_t> gone = {})
+      : ctx_(ctx), model_(model), batch_(batch), gone_(gone) {}
 
   int64_t units() const { return 2 * model_.config.layers; }
+  bool is_gone(int64_t unit) const { return !gone_.empty() && gone_[static_cast<size_t>(unit)]; }
   Tensor start() const;  // the input of unit 0. f32 (rows, width)
   // h, the input of `unit` (2 · layer + (0: attention, 1: FFN)), becomes its output: in place.
   void run(int64_t unit, Tensor& h) const;
@@ -22,6 +28,7 @@ class DenseWalk {
   Context& ctx_;
   const Model& model_;
   const Batch& batch_;
+  std::span<const uint8_t> gone_;
 };
 
 }  // namespace fathom

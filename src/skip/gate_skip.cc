@@ -25,7 +25,7 @@ enum class GateSharing : uint8_t { kIndividual, kShared };
 enum class GateNet : uint8_t { kLinear, kMlp };
 enum class GatePlacement : uint8_t { kAfter, kBefore };
 enum class GateInput : uint8_t { kNormed, kResidual };
-enum class GateLoss : uint8_t { kL2, kL1, kKl };
+enum class GateLoss : uint8_t { kL2, kL1, kKl, kKlPaper, kKlReleased };
 enum class GateUnits : uint8_t { kAttention, kMlp, kBoth, kBlock };
 
 std::span<const std::string_view> enum_names(GateShape) {
@@ -49,7 +49,7 @@ std::span<const std::string_view> enum_names(GateInput) {
   return kNames;
 }
 std::span<const std::string_view> enum_names(GateLoss) {
-  static constexpr std::array<std::string_view, 3> kNames{"l2", "l1", "kl"};
+  static constexpr std::array<std::string_view, 5> kNames{"l2", "l1", "kl", "kl_paper", "kl_released"};
   return kNames;
 }
 
@@ -84,11 +84,16 @@ struct GateSkipConfig {
     v("gate_input", gate_input, "what the gate reads: the unit's normalised input, or the residual stream");
     v("detach_input", detach_input, "no gradient from the gate into the backbone, as in the released code");
     v("sparsity", sparsity,
-      "penalty on the gates: mean square, mean, or KL of the mean gate to the kept share");
+      "penalty on the gates: mean square (l2), mean (l1); kl: KL of each unit's mean gate to the step's kept "
+      "share, mean over units; kl_paper: the same, summed over units, as printed; kl_released: KL of every "
+      "gate "
+      "to rows_kept, mean over gates and units, as released");
     v("sparsity_weight", sparsity_weight, "λ_S");
     v("init_std", init_std, "of the gates' weights at the start");
     v("rows_kept", rows_kept,
-      "the paper's b at inference: share of rows kept per layer under --decide batch_quantile");
+      "the paper's b at inference: share of rows kept per layer under --decide batch_quantile; the fixed "
+      "target "
+      "of kl_released");
     v("skip", skip, "which units may skip; a gate that skips nothing still scales");
     v("every_second_layer", every_second_layer, "only odd blocks skip");
     v("two_stage", two_stage,
@@ -113,7 +118,7 @@ Tensor batch_threshold(Context& ctx, const Tensor& scores, float kept) {
   return least == most ? scalar(ctx, -INFINITY) : quantile(ctx, scores, 1.0f - kept);
 }
 
-// KL(Bernoulli(m) ‖ Bernoulli(b)), both kept away from 0 and 1. m: (1)
+// KL(Bernoulli(m) ‖ Bernoulli(b)), both kept away from 0 and 1, for every element of m.
 Tensor bernoulli_kl(Context& ctx, const Tensor& m, float b) {
   constexpr float kEdge = 1e-6f;
   const float target = std::clamp(b, kEdge, 1.0f - kEdge);
@@ -127,8 +132,16 @@ Tensor bernoulli_kl(Context& ctx, const Tensor& m, float b) {
 class GateSkip final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
+  void check(const ModelConfig&) const override {
+    if (config_.two_stage && config_.placement == GatePlacement::kBefore)
+      fail(
+          "gate_skip: two_stage needs placement after: its gates open when it is known who runs, too late "
+          "for "
+          "the unit's input");
+  }
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   void prepare(Context& ctx, const PrepareInput& input) override;
+  bool has_batch_quantile() const override { return true; }
   Units units() const override {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBoth, Units::kBlock};
     return kUnits[static_cast<size_t>(config_.skip)];
@@ -234,7 +247,7 @@ Tensor GateSkip::blend(UnitCall& call, const Decision& decision, const Tensor& b
   return scale_rows(call.ctx, branch, open(call, x));
 }
 
-// The mean over all gates of their size, skipped rows included (Algorithm 1; eq. 4 writes a norm).
+// The size of the gates, skipped rows included: the mean over all of them (Algorithm 1; eq. 4 writes a norm).
 Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
   std::vector<Tensor> terms;
   for (const UnitRecord& unit : input.state.units) {
@@ -251,13 +264,17 @@ Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
         terms.push_back(mean(apply(ctx, Unary::kAbs, gate)));
         break;
       case GateLoss::kKl:
+      case GateLoss::kKlPaper:
         terms.push_back(bernoulli_kl(ctx, mean(gate), input.state.share));
+        break;
+      case GateLoss::kKlReleased:
+        terms.push_back(mean(bernoulli_kl(ctx, gate, config_.rows_kept)));
         break;
     }
   }
   if (terms.empty()) return {};
-  const std::vector<float> weights(terms.size(), config_.sparsity_weight / static_cast<float>(terms.size()));
-  return weighted_sum(ctx, terms, weights);
+  const float units = config_.sparsity == GateLoss::kKlPaper ? 1.0f : static_cast<float>(terms.size());
+  return weighted_sum(ctx, terms, std::vector<float>(terms.size(), config_.sparsity_weight / units));
 }
 
 // Thresholds are per unit, so the harm order cannot decide between units here; it sets how far each gate

@@ -1,6 +1,7 @@
 #include "skip/harm_order.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -21,17 +22,20 @@ int64_t logit_count(Context& ctx, const Batch& batch) {
   return count;
 }
 
-// Adds Σ over the batch's rows of KL(full depth ‖ without the unit) for every unit. Each run without a unit
-// starts from the state below it: half the work of whole passes, and two states in memory.
-void add_harm(Context& ctx, const Model& model, const Batch& batch, int64_t rows, std::vector<double>& harm,
-              Progress& progress) {
+// Adds Σ over the batch's rows of KL(full depth ‖ without `gone` and the unit) for every unit that is left.
+// Each run without a unit starts from the state below it: half the work of whole passes, and two states in
+// memory.
+void add_harm(Context& ctx, const PrepareInput& input, const Batch& batch, int64_t rows,
+              std::span<const uint8_t> gone, std::vector<double>& harm, Progress& progress) {
   const ArenaScope pass(ctx);
-  const DenseWalk walk(ctx, model, batch);
+  const DenseWalk dense(ctx, input.model, batch), walk(ctx, input.model, batch, gone);
   Tensor h = walk.start();
-  const Tensor full = walk.finish(0, h);
+  const Tensor full = dense.finish(0, h);
   const std::vector<float> ones(static_cast<size_t>(rows), 1.0f);
   const Tensor weights = Tensor::from(ctx, ones, {rows});
   for (int64_t unit = 0; unit < walk.units(); ++unit) {
+    if (input.cancel && input.cancel->load(std::memory_order_relaxed)) throw PrepareCancelled{};
+    if (walk.is_gone(unit)) continue;
     const ArenaScope scope(ctx);
     float sum = 0;
     copy_to_host(ctx, kl_divergence(ctx, full, walk.finish(unit + 1, h), weights), std::span(&sum, 1));
@@ -39,6 +43,38 @@ void add_harm(Context& ctx, const Model& model, const Batch& batch, int64_t rows
     walk.run(unit, h);
     progress.add(1);
   }
+}
+
+// Mean over the rows; infinite where a unit is gone.
+std::vector<double> mean_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone,
+                              Progress& progress) {
+  std::vector<double> harm(static_cast<size_t>(2 * input.model.config.layers), 0.0);
+  int64_t total = 0;
+  for (const Batch& batch : input.batches) {
+    const int64_t rows = logit_count(ctx, batch);
+    if (rows == 0) continue;
+    add_harm(ctx, input, batch, rows, gone, harm, progress);
+    total += rows;
+  }
+  if (total == 0) fail("the harm order needs text: no row of the batches it got wants logits");
+  for (size_t unit = 0; unit < harm.size(); ++unit)
+    harm[unit] = !gone.empty() && gone[unit] ? INFINITY : harm[unit] / static_cast<double>(total);
+  return harm;
+}
+
+// Harm over cost, in place; infinite in protected layers.
+void rate_by_cost(const PrepareInput& input, int64_t cost_context, std::vector<double>& harm) {
+  for (size_t unit = 0; unit < harm.size(); ++unit) {
+    const auto index = static_cast<int64_t>(unit);
+    harm[unit] /= avoided_madds_at(input.model.config, index, input.skipped_kv, cost_context);
+    const auto layer = static_cast<int32_t>(unit / 2);
+    const bool kept = std::find(input.protect.begin(), input.protect.end(), layer) != input.protect.end();
+    if (kept || std::isnan(harm[unit])) harm[unit] = INFINITY;
+  }
+}
+
+int64_t passes(const PrepareInput& input) {
+  return static_cast<int64_t>(input.batches.size());
 }
 
 }  // namespace
@@ -53,7 +89,7 @@ double avoided_madds(const ModelConfig& config, Unit unit, SkippedKv skipped_kv,
 }
 
 double avoided_madds_at(const ModelConfig& config, int64_t unit, SkippedKv skipped_kv, int64_t context) {
-  const bool first = unit / 2 == 0 && skipped_kv == SkippedKv::kCopyFromBelow;
+  const bool first = skipped_kv == SkippedKv::kCopyFromBelow && copied_layer(config, unit / 2) < 0;
   return avoided_madds(config, unit % 2 == 0 ? Unit::kAttention : Unit::kFfn,
                        first ? SkippedKv::kProject : skipped_kv, context);
 }
@@ -73,31 +109,14 @@ size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, d
   return gone;
 }
 
-std::vector<double> unit_harm(Context& ctx, const PrepareInput& input) {
-  const int64_t units = 2 * input.model.config.layers;
-  std::vector<double> harm(static_cast<size_t>(units), 0.0);
-  Progress progress("harm of each unit", units * static_cast<int64_t>(input.batches.size()));
-  int64_t total = 0;
-  for (const Batch& batch : input.batches) {
-    const int64_t rows = logit_count(ctx, batch);
-    if (rows == 0) continue;
-    add_harm(ctx, input.model, batch, rows, harm, progress);
-    total += rows;
-  }
-  if (total == 0) fail("the harm order needs text: no row of the batches it got wants logits");
-  for (double& one : harm) one /= static_cast<double>(total);
-  return harm;
+std::vector<double> unit_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone) {
+  Progress progress("harm of each unit", 2 * input.model.config.layers * passes(input));
+  return mean_harm(ctx, input, gone, progress);
 }
 
 std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context) {
   std::vector<double> rate = unit_harm(ctx, input);
-  for (size_t unit = 0; unit < rate.size(); ++unit) {
-    const auto index = static_cast<int64_t>(unit);
-    rate[unit] /= avoided_madds_at(input.model.config, index, input.skipped_kv, cost_context);
-    const auto layer = static_cast<int32_t>(unit / 2);
-    const bool kept = std::find(input.protect.begin(), input.protect.end(), layer) != input.protect.end();
-    if (kept || std::isnan(rate[unit])) rate[unit] = INFINITY;
-  }
+  rate_by_cost(input, cost_context, rate);
   return rate;
 }
 
@@ -112,6 +131,45 @@ std::vector<int64_t> order_of(std::span<const double> rate) {
 
 std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t cost_context) {
   return order_of(harm_rate(ctx, input, cost_context));
+}
+
+std::vector<int64_t> greedy_harm_order(Context& ctx, const PrepareInput& input, double until,
+                                       int64_t cost_context) {
+  const ModelConfig& config = input.model.config;
+  const auto units = static_cast<size_t>(2 * config.layers);
+  double total = 0;
+  for (int64_t unit = 0; unit < 2 * config.layers; ++unit) total += unit_madds(config, unit, cost_context);
+  Progress progress("harm of each unit, greedily", config.layers * (2 * config.layers + 1) * passes(input));
+  std::vector<uint8_t> gone(units, 0);
+  std::vector<int64_t> order;
+  double left = total;
+  while (true) {
+    std::vector<double> rate = mean_harm(ctx, input, gone, progress);
+    rate_by_cost(input, cost_context, rate);
+    const auto least = std::min_element(rate.begin(), rate.end()) - rate.begin();
+    const bool none = std::isinf(rate[static_cast<size_t>(least)]);  // only protected ones are left
+    if (!none) {
+      order.push_back(least);
+      gone[static_cast<size_t>(least)] = 1;
+      left -= avoided_madds_at(config, least, input.skipped_kv, cost_context);
+    }
+    if (!none && left > until * total) continue;
+    for (const int64_t unit : order_of(rate)) {
+      if (!gone[static_cast<size_t>(unit)]) order.push_back(unit);
+    }
+    return order;
+  }
+}
+
+std::span<const std::string_view> enum_names(OrderSearch) {
+  static constexpr std::array<std::string_view, 2> kNames{"once", "greedily"};
+  return kNames;
+}
+
+std::vector<int64_t> found_order(Context& ctx, const PrepareInput& input, OrderSearch search, double until,
+                                 int64_t cost_context) {
+  if (search == OrderSearch::kOnce) return harm_order(ctx, input, cost_context);
+  return greedy_harm_order(ctx, input, until, cost_context);
 }
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// How much each unit matters: drop it alone and see how far the model's output moves.
+// How much each unit matters: drop it and see how far the model's output moves.
 #pragma once
 
 #include <span>
@@ -12,13 +12,14 @@ namespace fathom {
 // rule for its keys and values.
 double avoided_madds(const ModelConfig& config, Unit unit, SkippedKv skipped_kv, int64_t context);
 
-// The same of a unit of 2L (there is no layer below the first: what would be copied is projected), and what
+// The same of a unit of 2L (where there is no layer to copy from, keys and values are projected), and what
 // the unit takes when it runs.
 double avoided_madds_at(const ModelConfig& config, int64_t unit, SkippedKv skipped_kv, int64_t context);
 double unit_madds(const ModelConfig& config, int64_t unit, int64_t context);
 
 // KL(full depth ‖ without the unit), mean over the batches' rows that want logits, for each of the 2L units.
-std::vector<double> unit_harm(Context& ctx, const PrepareInput& input);
+// gone: (2L), 1: units that do not run either; their own harm is infinite. Empty: none.
+std::vector<double> unit_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone = {});
 
 // Harm over the multiply-adds that skipping avoids, for each of the 2L units; infinite in protected layers.
 std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context);
@@ -30,5 +31,18 @@ size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, d
 // The 2L units, least harm per cost first; those of protected layers last.
 std::vector<int64_t> order_of(std::span<const double> rate);
 std::vector<int64_t> harm_order(Context& ctx, const PrepareInput& input, int64_t cost_context = 1024);
+
+// The same, measured again after each unit that goes, without those that are gone: of two units that can
+// stand in for each other only the first is harmless. Quadratic in the units, so that it stops when at most
+// `until` of the block multiply-adds is left; the rest follows in the order of the last measurement.
+std::vector<int64_t> greedy_harm_order(Context& ctx, const PrepareInput& input, double until,
+                                       int64_t cost_context = 1024);
+
+enum class OrderSearch : uint8_t { kOnce, kGreedily };
+std::span<const std::string_view> enum_names(OrderSearch);  // "once", "greedily"
+
+// One or the other.
+std::vector<int64_t> found_order(Context& ctx, const PrepareInput& input, OrderSearch search, double until,
+                                 int64_t cost_context);
 
 }  // namespace fathom

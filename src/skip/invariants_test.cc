@@ -53,6 +53,7 @@ std::vector<MethodCase> method_cases() {
         R"({"name": "mind_skip", "pool": "prefix:5"})", R"({"name": "skip_layer"})"}) {
     cases.push_back({json, Shaped::kGemma, 0.5f});
   }
+  cases.push_back({R"({"name": "gate_skip", "skipped_kv": "copy"})", Shaped::kGemma, 0.5f});  // two RoPEs
   cases.push_back({R"({"name": "skip_middle"})", Shaped::kSandwich});
   return cases;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/format.h"
@@ -118,6 +119,25 @@ void SkipState::end_draft(Context& ctx, int32_t sequence) {
   --drafts_;
 }
 
+namespace {
+
+// The threshold at or below which about `share` of the scores lie. Among equal ones: the nearer of all and
+// none.
+float quantile_of(std::vector<float> scores, float share) {
+  std::erase_if(scores, [](float score) { return !std::isfinite(score); });
+  if (scores.empty()) return -INFINITY;
+  std::sort(scores.begin(), scores.end());
+  const auto wanted =
+      static_cast<ptrdiff_t>(std::lround(std::clamp(share, 0.0f, 1.0f) * static_cast<float>(scores.size())));
+  if (wanted == 0) return std::nextafter(scores.front(), -INFINITY);
+  const float value = scores[static_cast<size_t>(wanted - 1)];
+  const auto [first, last] = std::equal_range(scores.begin(), scores.end(), value);
+  const bool without = last - scores.begin() - wanted > wanted - (first - scores.begin());
+  return without ? std::nextafter(value, -INFINITY) : value;
+}
+
+}  // namespace
+
 RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least) {
   SkipState& state = call.state;
   const int64_t unit = call.input.index();
@@ -126,6 +146,13 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     const size_t before = scores.size();
     scores.resize(before + static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, std::span(scores).subspan(before));
+  }
+  if (state.fit && score) {
+    std::vector<float> scores(static_cast<size_t>(score.numel()));
+    copy_to_host(call.ctx, score, scores);
+    float& threshold = state.fit->thresholds[static_cast<size_t>(unit)];
+    threshold = quantile_of(std::move(scores), state.fit->share);
+    return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));
   }
   if (state.has_thresholds() && !state.training)  // training follows the method's rule
     return select_rows(call.ctx, score, {state.thresholds(), unit, call.input.batch.sequence, own, least});

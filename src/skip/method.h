@@ -4,6 +4,7 @@
 // them: a hybrid is a config (skip/method_policy.h).
 #pragma once
 
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -42,6 +43,13 @@ class MethodState {
   virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
   virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
   virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
+};
+
+// Calibration of methods whose units have thresholds of their own: found while one pass goes through the
+// network, so that each is a quantile of the scores that rows have after everything below has skipped.
+struct ThresholdFit {
+  float share = 0;                // of each unit's rows that is to skip
+  std::vector<float> thresholds;  // (2L), −∞ where nobody asked
 };
 
 // What happened at a unit, for objectives, replay and pictures.
@@ -91,8 +99,10 @@ class SkipState final : public PolicyState {
   const std::vector<RowSet>* replay = nullptr;         // (2L): these rows run; nothing is decided again
   bool batch_quantile = false;                         // GateSkip's rule as printed: for reproduction only
   std::vector<std::vector<float>>* collect = nullptr;  // (2L): calibration gathers the rows' scores here
+  ThresholdFit* fit = nullptr;                         // calibration finds thresholds here
   std::vector<UnitRecord> units;                       // of this pass
   Decision block;                                      // attention's, while its block lasts
+  Tensor block_input;  // f32 (rows, width): h before the block, where one mask over the whole block learns
   const Method* alone = nullptr;  // the method that both scores and decides; null: two methods do
   std::map<const Method*, std::unique_ptr<MethodState>> methods;
 
@@ -138,7 +148,10 @@ struct PrepareInput {
   SkippedKv skipped_kv;
   bool harm_order;  // start from the harm order (skip/harm_order.h) rather than as the paper does
   const std::vector<int32_t>& protect;
+  const std::atomic<bool>* cancel = nullptr;  // set: what is being measured ends with PrepareCancelled
 };
+
+struct PrepareCancelled {};  // thrown, at the latest after one more pass over a batch
 
 class Method {
  public:
@@ -151,6 +164,8 @@ class Method {
     return std::make_unique<MethodState>();
   }
   virtual bool freezes_backbone() const { return false; }  // as the paper trains it: routers only
+  // The weights are a pretrained model's, not new ones: what is left to the method starts accordingly.
+  virtual void start_from_pretrained() {}
   virtual void prepare(Context&, const PrepareInput&) {}
   // Numbers that training moves and that are not parameters: controllers, prices. Saved with the rest.
   virtual std::vector<float*> controllers() { return {}; }
@@ -161,6 +176,11 @@ class Method {
   // How a budget turns into thresholds: 0, each unit has its own, the quantile that keeps the same share of
   // rows everywhere; else one number for the network, times this weight of the unit.
   virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
+
+  // The same units for every row of every text: nobody ever looks at the keys and values of the others.
+  virtual bool is_fixed_list() const { return false; }
+  // Has it a rule of its own for SkipState::batch_quantile?
+  virtual bool has_batch_quantile() const { return false; }
 
   // Does everything run at thresholds of −∞? Not where a list is fixed, nor beyond what training settled.
   virtual bool opens_fully() const { return true; }
@@ -174,7 +194,8 @@ class Method {
   virtual bool straight_through() const { return false; }
   // Blend: the branch of the computed rows, scaled. By default decision.gate multiplies where there is one.
   virtual Tensor blend(UnitCall& call, const Decision& decision, const Tensor& branch) const;
-  // Replaces the sum with the residual altogether; false: h + blend(branch).
+  // Replaces the sum with the residual altogether; false: h + blend(branch). The branch is undefined where no
+  // row of the pass ran.
   virtual bool joins(UnitCall&, const Decision&, const Tensor& /*branch*/, Tensor& /*h*/) const {
     return false;
   }

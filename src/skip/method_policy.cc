@@ -6,8 +6,10 @@
 
 #include "base/format.h"
 #include "base/rng.h"
+#include "ops/assign.h"
 #include "ops/cross_entropy.h"
 #include "ops/mask_rows.h"
+#include "ops/pointwise.h"
 #include "ops/reduce.h"
 #include "ops/rows.h"
 #include "skip/methods.h"
@@ -112,16 +114,15 @@ void MethodPolicy::check(const ModelConfig& config) const {
       fail("{}: protect must name layers from 0 to {}, got {}", name_, config.layers - 1, layer);
   }
   for (const bool training : {false, true}) {
-    if (skipped_kv(training, 1) != SkippedKv::kCopyFromBelow) continue;
-    for (int64_t layer = 1; layer < config.layers; ++layer) {
-      const auto at = static_cast<size_t>(layer);
-      if (config.windows[at] != config.windows[at - 1])
-        fail(
-            "{}: keys and values cannot be copied from layer {} to {}: they have different windows and RoPE "
-            "bases",
-            name_, layer - 1, layer);
-    }
+    const KvRule rule = kv_rule(training);
+    if (decide_->is_fixed_list() && (rule == KvRule::kProject || rule == KvRule::kCopy))
+      fail("{}: {} must be hide or left out, got {}: a unit that every row skips makes no keys and values",
+           name_, training ? "train_skipped_kv" : "skipped_kv", enum_names(rule)[static_cast<size_t>(rule)]);
   }
+}
+
+void MethodPolicy::start_from_pretrained() {
+  for (const Part& each : parts_) each.method->start_from_pretrained();
 }
 
 std::vector<MethodParameter> MethodPolicy::describe(const ModelConfig& config) const {
@@ -163,9 +164,14 @@ std::vector<float*> MethodPolicy::controllers() {
   return all;
 }
 
-void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start) {
-  const PrepareInput input{model, batches, skipped_kv(false, 1),
-                           start && options_.init == StartRule::kHarmOrder, options_.protect};
+void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start,
+                           const std::atomic<bool>* cancel) {
+  const PrepareInput input{model,
+                           batches,
+                           skipped_kv(false, model.config, model.config.layers - 1),
+                           start && options_.init == StartRule::kHarmOrder,
+                           options_.protect,
+                           cancel};
   for (const Part& each : parts_) each.method->prepare(ctx, input);
 }
 
@@ -215,7 +221,7 @@ void MethodPolicy::after_step(Context& ctx) {
 }
 
 float MethodPolicy::threshold_weight(const ModelConfig& config, int64_t unit) const {
-  return decide_->threshold_weight(config, unit, skipped_kv(false, unit / 2));
+  return decide_->threshold_weight(config, unit, skipped_kv(false, config, unit / 2));
 }
 
 std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelConfig& config,
@@ -249,14 +255,14 @@ bool MethodPolicy::may_skip(const UnitInput& input, Units units) const {
   return units != Units::kFfn || input.unit == Unit::kFfn;
 }
 
-SkippedKv MethodPolicy::skipped_kv(bool training, int64_t layer) const {
-  const KvRule rule = training ? options_.train_skipped_kv : options_.skipped_kv;
+SkippedKv MethodPolicy::skipped_kv(bool training, const ModelConfig& config, int64_t layer) const {
+  const KvRule rule = kv_rule(training);
   const SkippedKv answer = rule == KvRule::kProject ? SkippedKv::kProject
                            : rule == KvRule::kCopy  ? SkippedKv::kCopyFromBelow
                            : rule == KvRule::kHide  ? SkippedKv::kHide
                                                     : decide_->skipped_kv(training);
-  // There is no layer below the first.
-  return answer == SkippedKv::kCopyFromBelow && layer == 0 ? SkippedKv::kProject : answer;
+  const bool first = answer == SkippedKv::kCopyFromBelow && copied_layer(config, layer) < 0;
+  return first ? SkippedKv::kProject : answer;
 }
 
 RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
@@ -282,34 +288,52 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   Decision decision;
   if (follows) decision = mine.block;
   decision.input = {};  // attention's is not the FFN's
-  decision.skipped_kv = skipped_kv(mine.training, input.layer);
+  decision.skipped_kv = skipped_kv(mine.training, input.model.config, input.layer);
   score_->score(call, decision);
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
   if (!follows) decision.kept = choose(call, decision);
   const bool needs_skipped =
       mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
   decision.masked = (mine.masked || needs_skipped) && !decision.kept.is_all();
-  if (input.unit == Unit::kAttention) mine.block = decision;
+  if (input.unit == Unit::kAttention) {
+    mine.block = decision;
+    mine.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
+  }
   if (mine.training || mine.recording) mine.units.push_back({input.index(), decision});
   return decision;
 }
 
 void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
                         Tensor& h, PolicyState& state) const {
-  if (!branch) return;
   UnitCall call{ctx, input, own(state)};
-  if (blend_->joins(call, decision, branch, h)) return;
+  if (blend_->joins(call, decision, branch, h) || !branch) return;
   Tensor blended = blend_->blend(call, decision, branch);
-  const bool learns = decide_->straight_through() && own(state).training && decision.score;
+  if (masks_block(call.state)) return add_rows_to(ctx, h, computed_rows(call, decision), blended);
+  const bool learns = decide_->straight_through() && call.state.training && decision.score;
   // All rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1.
   if (learns && !decision.masked)
     blended = scale_through(ctx, blended, gather_rows(ctx, decision.score, decision.kept));
   add_branch(ctx, decision, blended, learns ? decision.score : Tensor(), h);
 }
 
+// h is h₀ + A + F of the computed rows; it becomes h₀ + M · (A + F), with ∂M/∂score = 1.
+void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& h) const {
+  Context& ctx = call.ctx;
+  const Tensor& before = call.state.block_input;
+  Tensor update = add(ctx, h, affine(ctx, before, -1.0f, 0.0f));
+  if (!decision.masked)
+    update = scale_through(ctx, gather_rows(ctx, update, decision.kept),
+                           gather_rows(ctx, decision.score, decision.kept));
+  Tensor joined = affine(ctx, before, 1.0f, 0.0f);
+  add_branch(ctx, decision, update, decision.score, joined);
+  assign(ctx, h, joined);
+}
+
 void MethodPolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const {
   UnitCall call{ctx, input, own(state)};
-  blend_->after_block(call, call.state.block, h);
+  const Decision& decision = call.state.block;
+  if (masks_block(call.state) && decision.score) mask_block(call, decision, h);
+  blend_->after_block(call, decision, h);
 }
 
 }  // namespace fathom

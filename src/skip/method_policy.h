@@ -61,6 +61,7 @@ class MethodPolicy final : public SkipPolicy {
   const SkipOptions& options() const { return options_; }
   std::vector<Field> fields();
   void check(const ModelConfig& config) const;
+  void start_from_pretrained();  // as Method::start_from_pretrained, before parameters()
 
   // In a fixed order. The tensors are made, not yet filled (initialise() does).
   std::vector<MethodParameter> parameters(const ModelConfig& config);
@@ -68,13 +69,16 @@ class MethodPolicy final : public SkipPolicy {
   void initialise(const ModelConfig& config, uint64_t seed);
   std::vector<float*> controllers();
   // Measures what it needs to begin. start false: not what its tensors and controllers begin with.
-  void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true);
+  void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true,
+               const std::atomic<bool>* cancel = nullptr);
   float share_at(int64_t step, int64_t steps, uint64_t seed) const;
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
   bool opens_fully() const { return decide_->opens_fully(); }  // as Method::opens_fully
-  SkippedKv skipped_kv(bool training, int64_t layer) const;
+  bool has_batch_quantile() const { return decide_->has_batch_quantile(); }
+  // Of a row that skips attention in this layer.
+  SkippedKv skipped_kv(bool training, const ModelConfig& config, int64_t layer) const;
 
   // Task's loss (ce, distill, or the method's own) plus the method's penalty. -> f32 (1)
   Tensor loss(Context& ctx, const LossInput& input) const;
@@ -102,6 +106,12 @@ class MethodPolicy final : public SkipPolicy {
   Method& part(const std::string& wanted) const;
   bool may_skip(const UnitInput& input, Units units) const;
   RowSet choose(UnitCall& call, const Decision& decision) const;
+  KvRule kv_rule(bool training) const { return training ? options_.train_skipped_kv : options_.skipped_kv; }
+  void mask_block(UnitCall& call, const Decision& decision, Tensor& h) const;
+  // Training learns one mask over the whole block, h + M · (A + F), rather than one over each branch.
+  bool masks_block(const SkipState& state) const {
+    return state.training && decide_->straight_through() && decide_->units() == Units::kBlock;
+  }
 
   std::string name_;
   SkipOptions options_;

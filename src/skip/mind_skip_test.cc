@@ -208,9 +208,10 @@ TEST(MindSkip, Penalties) {
   struct Expected {
     std::string extra;
     int64_t row;  // counted: the row at that position of each sequence; -1: all rows
+    Through through = Through::kMask;
   };
   for (const Expected& each : {Expected{R"("pool": "prefix:4")", 4}, Expected{R"("pool": "full")", 0},
-                               Expected{R"("level": "token", "unit": "block")", -1}}) {
+                               Expected{R"("level": "token", "unit": "block")", -1, Through::kBlockMask}}) {
     const std::string& extra = each.extra;
     const int64_t row = each.row;
     for (const char* loss : {"l0", "target"}) {
@@ -236,7 +237,7 @@ TEST(MindSkip, Penalties) {
       // Its gradient: that of the mean score, where the mask is m₀ + (s − s₀).
       const std::vector<RowSet> replay = owned_rows(got.seen.kept);
       const PassOptions replayed{.replay = &replay, .share = 0.3f};
-      const Surrogate surrogate(*rig.policy, got.seen, Through::kMask);
+      const Surrogate surrogate(*rig.policy, got.seen, each.through);
       const auto value = [&] {
         const Trained moved = trainer.run(rows, replayed, false, &surrogate);
         double sum = moved.loss;

@@ -15,19 +15,37 @@
 namespace fathom {
 namespace {
 
+// How the routers' gates begin. σ(0) = 0.5 halves every branch: new weights grow around it, trained ones
+// break.
+enum class RouterStart : uint8_t {
+  kAuto,      // open on a pretrained model, otherwise as the paper has it
+  kPaper,     // no bias
+  kOpen,      // bias 5: σ = 0.9933, the model begins as it was
+  kReleased,  // GateSkip's port: bias 1, and at inference the branch as it is
+};
+std::span<const std::string_view> enum_names(RouterStart) {
+  static constexpr std::array<std::string_view, 4> kNames{"auto", "paper", "open", "released"};
+  return kNames;
+}
+
 struct MixtureConfig {
   float predictor_weight = 1.0f;
   float init_std = 0.02f;
+  RouterStart start = RouterStart::kAuto;
 
   template <class V>
   void visit(V& v) {
     v("predictor_weight", predictor_weight, "of the predictors' cross-entropy in the loss");
     v("init_std", init_std, "of the routers' and predictors' weights at the start");
+    v("start", start,
+      "the routers' bias: paper, none; open, 5 (a gate of 0.9933: a pretrained model begins as it was); "
+      "released, 1, and the gate is left out at inference; auto: open where the weights are pretrained, else "
+      "paper");
   }
 };
 
 struct Router {
-  Tensor weight;                                // (1, width)
+  Tensor weight, bias;                          // (1, width), (1) or undefined
   Tensor inner, inner_bias, outer, outer_bias;  // the predictor: (width / 2, width), …, (1, width / 2), (1)
 };
 
@@ -47,6 +65,9 @@ Tensor binary_cross_entropy(Context& ctx, const Tensor& p, const Tensor& y) {
 class MixtureOfDepths final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
+  void start_from_pretrained() override {
+    if (config_.start == RouterStart::kAuto) config_.start = RouterStart::kOpen;
+  }
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<MixtureState>();
   }
@@ -61,6 +82,10 @@ class MixtureOfDepths final : public Method {
       Router& router = routers_[i];
       const std::string prefix = fmt::format("layers.{}.", i);
       all.push_back({prefix + "router.weight", &router.weight, {1, d}, 0, config_.init_std});
+      const bool open = config_.start == RouterStart::kOpen,
+                 released = config_.start == RouterStart::kReleased;
+      if (open || released)
+        all.push_back({prefix + "router.bias", &router.bias, {1}, open ? 5.0f : 1.0f, 0, false});
       all.push_back({prefix + "predictor.inner.weight", &router.inner, {half, d}, 0, config_.init_std});
       all.push_back({prefix + "predictor.inner.bias", &router.inner_bias, {half}, 0, 0, false});
       all.push_back({prefix + "predictor.outer.weight", &router.outer, {1, half}, 0, config_.init_std});
@@ -75,11 +100,13 @@ class MixtureOfDepths final : public Method {
 
   // decision.gate: the router's σ(w·h); decision.score: the predictor's probability.
   void score(UnitCall& call, Decision& decision) const override {
-    if (call.input.unit == Unit::kFfn && decision.gate) return;
+    if (call.input.unit == Unit::kFfn && decision.score) return;
     Context& ctx = call.ctx;
     const Router& router = routers_[static_cast<size_t>(call.input.layer)];
-    decision.gate = apply(ctx, Unary::kSigmoid, scalar_head(ctx, call.input.h, router.weight));
-    call.state.of<MixtureState>(*this).rate = decision.gate;
+    if (call.state.training || config_.start != RouterStart::kReleased) {
+      decision.gate = apply(ctx, Unary::kSigmoid, scalar_head(ctx, call.input.h, router.weight, router.bias));
+      call.state.of<MixtureState>(*this).rate = decision.gate;
+    }
     const Tensor inner =
         apply(ctx, Unary::kSilu, linear(ctx, detach(call.input.h), router.inner, router.inner_bias));
     decision.score = apply(ctx, Unary::kSigmoid, scalar_head(ctx, inner, router.outer, router.outer_bias));

@@ -67,6 +67,39 @@ TEST(MixtureOfDepths, TheRouterScalesTheBranchOnly) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.data<float>()[i], 1e-4);
 }
 
+// On a pretrained model the gates begin open, in training and at inference; new weights begin without a bias.
+TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
+  const Rows rows = random_rows({10, 7});
+  const auto begun = [&](const char* json, bool pretrained) {
+    Rig rig(R"({"name": "dense"})");
+    rig.policy = MethodPolicy::from_json(json, "test");
+    if (pretrained) rig.policy->start_from_pretrained();
+    rig.policy->initialise(rig.model.config, 7);
+    set(rig, "predictor.outer.bias", 100);
+    return rig.fresh(rows, {.training = false}).logits;
+  };
+  const auto far = [](const std::vector<float>& a, const std::vector<float>& b) {
+    double most = 0;
+    for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(static_cast<double>(a[i] - b[i])));
+    return most;
+  };
+  Rig dense(R"({"name": "dense"})");
+  const std::vector<float> whole = dense.fresh(rows).logits;
+  constexpr const char* kPlain = R"({"name": "mixture_of_depths"})";
+  constexpr const char* kReleased = R"({"name": "mixture_of_depths", "start": "released"})";
+  EXPECT_LT(far(begun(kPlain, true), whole), 0.2);
+  EXPECT_GT(far(begun(kPlain, false), whole), 1);
+  EXPECT_EQ(far(begun(kReleased, true), whole), 0);  // no gate at inference
+  EXPECT_EQ(begun(R"({"name": "mixture_of_depths", "start": "paper"})", true), begun(kPlain, false));
+  // In training the port's gates are there.
+  Rig port(kReleased), open(R"({"name": "mixture_of_depths", "start": "open"})");
+  for (Rig* rig : {&port, &open}) {
+    const Seen trained = rig->fresh(rows, {.training = true});
+    const double moved = far(trained.logits, whole);
+    EXPECT_GT(moved, 0.01);
+  }
+}
+
 // The predictors learn from their own loss, and nobody else does.
 TEST(MixtureOfDepths, ThePredictorsLearnWhoWasChosen) {
   Rig rig(R"({"name": "mixture_of_depths"})"),

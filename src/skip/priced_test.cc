@@ -54,10 +54,10 @@ TEST(Priced, CostsByHand) {
 TEST(Priced, StartsAsTheStaticHarmOrder) {
   for (const char* kv : {"project", "copy", "hide"}) {
     for (const int64_t context : {16, 400}) {  // units cost about the same, or attention far more
-      const std::string rules = std::string(R"(, "skipped_kv": ")") + kv + R"(", "train_skipped_kv": ")" +
-                                kv + R"(", "protect": [3], "cost_context": )" + std::to_string(context) + "}";
-      Rig priced(R"({"name": "priced", "init": "harm_order")" + rules, Shaped::kLlama, 0.0f);
-      Rig fixed(R"({"name": "harm_order")" + rules);
+      const std::string rules = R"(, "protect": [3], "cost_context": )" + std::to_string(context);
+      const std::string kept = std::string(R"(, "skipped_kv": ")") + kv + R"(", "train_skipped_kv": ")" + kv;
+      Rig priced(R"({"name": "priced", "init": "harm_order")" + rules + kept + "\"}", Shaped::kLlama, 0.0f);
+      Rig fixed(R"({"name": "harm_order", "counted_kv": ")" + std::string(kv) + "\"" + rules + "}");
       const Rows rows = random_rows({11, 7});
       for (const float share : {0.95f, 0.9f, 0.8f, 0.7f, 0.6f, 0.5f}) {
         const PassOptions options{.training = true, .share = share};

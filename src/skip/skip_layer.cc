@@ -2,6 +2,7 @@
 // same router in front of the FFN alone (of twice the width: the recipe's model says so).
 #include <array>
 
+#include "base/format.h"
 #include "ops/assign.h"
 #include "ops/linear.h"
 #include "ops/mask_rows.h"
@@ -33,7 +34,9 @@ struct SkipLayerConfig {
     v("router", router, "gumbel: straight-through Gumbel-softmax; sigmoid, top1: soft scaling (eq. 4)");
     v("capacity_weight", capacity_weight, "λ of Σ (share of rows run − kept share)²");
     v("init_std", init_std, "of the routers' weights at the start");
-    v("wrap", wrap, "what a router stands in front of: the block, or the mlp alone");
+    v("wrap", wrap,
+      "what a router stands in front of: the block, the attention or the mlp alone, or both, each with its "
+      "own");
   }
 };
 
@@ -43,11 +46,13 @@ class SkipLayer final : public Method {
   std::vector<Field> fields() override { return fields_of(config_); }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {
-    routers_.resize(static_cast<size_t>(config.layers));
+    const bool both = config_.wrap == Units::kBoth;
+    routers_.resize(static_cast<size_t>(both ? 2 * config.layers : config.layers));
     std::vector<MethodParameter> all;
     const int64_t logits = config_.router == Router::kSigmoid ? 1 : 2;
     for (size_t i = 0; i < routers_.size(); ++i) {
-      all.push_back({"layers." + std::to_string(i) + ".router.weight",
+      const char* unit = !both ? "" : i % 2 ? "mlp." : "attention.";
+      all.push_back({fmt::format("layers.{}.{}router.weight", both ? i / 2 : i, unit),
                      &routers_[i],
                      {logits, config.width},
                      0,
@@ -62,7 +67,8 @@ class SkipLayer final : public Method {
   void score(UnitCall& call, Decision& decision) const override {
     if (!asks(call.input)) return;
     Context& ctx = call.ctx;
-    const Tensor& weight = routers_[static_cast<size_t>(call.input.layer)];
+    const Tensor& weight =
+        routers_[static_cast<size_t>(config_.wrap == Units::kBoth ? call.input.index() : call.input.layer)];
     Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
     if (config_.router != Router::kSigmoid) {
       const std::array<float, 2> run_less_skip{-1.0f, 1.0f};
@@ -84,14 +90,14 @@ class SkipLayer final : public Method {
   }
 
   bool joins(UnitCall& call, const Decision& decision, const Tensor& branch, Tensor& h) const override {
-    if (config_.wrap != Units::kFfn || call.input.unit != Unit::kFfn) return false;
-    add_branch(call.ctx, decision, branch, {}, h);
+    if (config_.wrap == Units::kBlock || !asks(call.input)) return false;
+    if (branch) add_branch(call.ctx, decision, branch, {}, h);
     scale(call, decision, h);
     return true;
   }
 
   void after_block(UnitCall& call, const Decision& decision, Tensor& h) const override {
-    if (config_.wrap != Units::kFfn) scale(call, decision, h);
+    if (config_.wrap == Units::kBlock) scale(call, decision, h);
   }
 
   // λ Σ (r − P)²: r is the share of rows that ran; its gradient enters the probability of every row.
@@ -127,7 +133,7 @@ class SkipLayer final : public Method {
   }
 
   SkipLayerConfig config_;
-  std::vector<Tensor> routers_;  // (2, width)
+  std::vector<Tensor> routers_;  // (2, width), of a sigmoid (1, width): one per layer, or per unit (both)
 };
 
 }  // namespace

@@ -274,6 +274,7 @@ void SkipMiddle::observe(Context& ctx, SkipState& state, int64_t part) {
 }
 
 void SkipMiddle::after_step(Context& ctx) {
+  bool updated = false;
   for (size_t block = 0; block < seen_.size(); ++block) {
     if (seen_[block].empty()) continue;
     const ArenaScope scope(ctx);
@@ -286,8 +287,9 @@ void SkipMiddle::after_step(Context& ctx) {
     const float target = mean_target(block);
     update(of_mean_[block], value_of(mean_rows(ctx, g)) - target);
     update(of_variance_[block], value_of(variance_rows(ctx, g)) - target * (1 - target));
-    started_ = 1;
+    updated = true;
   }
+  if (updated) started_ = 1;  // after the last block: all of them begin alike
 }
 
 }  // namespace

@@ -232,6 +232,25 @@ TEST(SkipMiddle, AdaptiveControllersFollowTheirRules) {
   EXPECT_EQ(steps(R"(, "controller": "adaptive", "final_target": 0.255)", {kBiases})[0].mean[1], 0);
 }
 
+// At the first step every block's short and long averages are the distance itself.
+TEST(SkipMiddle, AllMovingAveragesStartAlike) {
+  Rig rig(R"({"name": "skip_middle", "controller": "proportional_derivative"})");
+  Trainer trainer(rig);
+  set_biases(rig, kBiases);
+  const std::unique_ptr<SkipState> state = rig.make_state(2);
+  trainer.run(random_rows({8, 3}), {}, false, nullptr, state.get());
+  rig.policy->observe(rig.ctx, *state, 0);
+  rig.policy->after_step(rig.ctx);
+  state->units.clear();
+  const std::vector<float*> values = rig.policy->controllers();  // started; value, short, long of each
+  const float distances[] = {-0.25f, -0.25f, 0, -0.25f};         // both means, both variances
+  EXPECT_EQ(*values[0], 1);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_NEAR(*values[1 + 3 * i + 1], distances[i], 1e-6) << i;
+    EXPECT_EQ(*values[1 + 3 * i + 2], *values[1 + 3 * i + 1]) << i;
+  }
+}
+
 TEST(SkipMiddle, TheDerivativeMovesOnlyWhileTheDistanceGrows) {
   const std::string extra = R"(, "controller": "proportional_derivative", "first_target": 0.5)";
   const std::vector<Step> all = steps(extra, {{0.25f, 0}, {0.125f, 0}, {0.25f, 0}});

@@ -28,6 +28,7 @@ class StaticDrop : public Method {
  public:
   explicit StaticDrop(const char* name) : name_(name) {}
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
+  bool is_fixed_list() const override { return true; }
   bool opens_fully() const override { return false; }
   RowSet decide(UnitCall& call, const Decision&) const override {
     return dropped(call) ? RowSet::none(call.rows()) : RowSet::all(call.rows());
@@ -106,6 +107,7 @@ class InfluenceDrop final : public StaticDrop {
       const DenseWalk walk(ctx, input.model, batch);
       Tensor h = walk.start();
       for (int64_t layer = 0; layer < input.model.config.layers; ++layer) {
+        if (input.cancel && input.cancel->load(std::memory_order_relaxed)) throw PrepareCancelled{};
         const ArenaScope scope(ctx);
         const Tensor before = walk.copy(h);
         float mean = 0;
@@ -129,6 +131,8 @@ class InfluenceDrop final : public StaticDrop {
 
 struct HarmOrderConfig {
   float kept = 0.8f;
+  OrderSearch search = OrderSearch::kOnce;
+  float greedy_until = 0.5f;
   int64_t cost_context = 1024;
   SkippedKv counted_kv = SkippedKv::kHide;
   std::vector<int32_t> drop, order;
@@ -136,9 +140,15 @@ struct HarmOrderConfig {
   template <class V>
   void visit(V& v) {
     v("kept", kept, "units are dropped until at most this share of the block multiply-adds is left");
+    v("search", search,
+      "how the order is found: once, each unit dropped alone; greedily, measured again after each that goes");
+    v("greedy_until", greedy_until,
+      "greedily: until this share of the block multiply-adds is left, or kept where that is less; the rest "
+      "follows as last measured");
     v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
     v("counted_kv", counted_kv,
-      "what counts as avoided with an attention unit; preparation sets it to what skipped_kv says");
+      "whose cost `kept` counts: hide, as it runs; project or copy, as routers pay that keep such keys and "
+      "values");
     v("drop", drop, "the units that never run, 2 · layer (+ 1: the FFN); empty: by the order");
     v("order", order, "all units, the first to drop first; empty: found on text before training");
   }
@@ -155,14 +165,18 @@ class HarmOrderDrop final : public StaticDrop {
     check_units("order", config_.order, config);
     if (!(config_.kept >= 0 && config_.kept <= 1))
       fail("harm_order: kept must be between 0 and 1, got {}", config_.kept);
+    if (!(config_.greedy_until >= 0 && config_.greedy_until <= 1))
+      fail("harm_order: greedy_until must be between 0 and 1, got {}", config_.greedy_until);
     if (config_.cost_context < 1)
       fail("harm_order: cost_context must be at least 1, got {}", config_.cost_context);
   }
 
   void prepare(Context& ctx, const PrepareInput& input) override {
-    config_.counted_kv = input.skipped_kv;
     if (!config_.drop.empty() || !config_.order.empty()) return;
-    for (const int64_t unit : harm_order(ctx, input, config_.cost_context))
+    PrepareInput counted = input;
+    counted.skipped_kv = config_.counted_kv;
+    const double until = double{std::min(config_.greedy_until, config_.kept)};
+    for (const int64_t unit : found_order(ctx, counted, config_.search, until, config_.cost_context))
       config_.order.push_back(static_cast<int32_t>(unit));
   }
 

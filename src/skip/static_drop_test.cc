@@ -97,7 +97,7 @@ TEST(HarmOrderDrop, DropsUntilTheShareIsLeft) {
   Rig light(R"({"name": "harm_order", "kept": 0.9, )" + order + "}"),
       none(R"({"name": "harm_order", "kept": 1, )" + order + "}"),
       half(R"({"name": "harm_order", "kept": 0.5, )" + order + "}"),
-      projected(R"({"name": "harm_order", "kept": 0.5, "skipped_kv": "project", )" + order + "}"),
+      projected(R"({"name": "harm_order", "kept": 0.5, "counted_kv": "project", )" + order + "}"),
       longer(R"({"name": "harm_order", "kept": 0.9, "order": [3, 6, 1, 0, 2, 4, 5, 7]})");
   EXPECT_EQ(dropped(none), (List{}));
   EXPECT_EQ(dropped(light), (List{3}));                  // 27904 left: 0.879

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "ops/pointwise.h"
 #include "ops/rows.h"
 #include "ops/scale_rows.h"
 #include "skip/tiny_model_test.h"
@@ -109,7 +110,14 @@ class Trainer {
   Tensor teacher_;
 };
 
-enum class Through : uint8_t { kNothing, kMask, kBlock };  // what is straight-through
+// What is straight-through.
+enum class Through : uint8_t {
+  kNothing,
+  kMask,       // each branch's mask
+  kBlockMask,  // MindSkip's over a block, as released: h + M · (A(h) + F(h + A(h)))
+  kBlock,      // SkipLayer's factor of a block's output
+  kUnit,       // the same of a unit's
+};
 
 // The function whose gradient a straight-through estimator is: the mask m replaced by m₀ + (s − s₀),
 // SkipLayer's factor by 1 + (g − g₀). Decisions are replayed.
@@ -117,27 +125,44 @@ class Surrogate final : public ForwardingPolicy {
  public:
   Surrogate(const MethodPolicy& inner, const Seen& base, Through through)
       : ForwardingPolicy(inner), base_(base), through_(through) {}
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    if (input.unit == Unit::kAttention && through_ == Through::kBlockMask)
+      before_ = affine(ctx, input.h, 1.0f, 0.0f);
+    return ForwardingPolicy::decide(ctx, input, state);
+  }
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
             PolicyState& state) const override {
-    if (through_ != Through::kMask || !decision.score || !branch)
-      return ForwardingPolicy::join(ctx, input, decision, branch, h, state);
+    if (through_ == Through::kBlockMask) return add_rows_to(ctx, h, RowSet::all(h.dim(0)), branch);
+    if (through_ != Through::kMask || !decision.score || !branch) {
+      ForwardingPolicy::join(ctx, input, decision, branch, h, state);
+      if (through_ == Through::kUnit && decision.score) h = grown(ctx, input.index(), decision, h);
+      return;
+    }
     add_rows_to(ctx, h, RowSet::all(h.dim(0)), scale_rows(ctx, branch, moved(ctx, input.index(), decision)));
   }
   void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
-    ForwardingPolicy::after_block(ctx, input, h, state);
     const Decision& decision = static_cast<SkipState&>(state).block;
-    if (through_ != Through::kBlock || !decision.score) return;
-    // Run: 1 + (p − p₀). Skipped: 1 + (1 − p) − (1 − p₀).
-    const auto unit = static_cast<size_t>(2 * input.layer);
-    std::vector<float> factor;
-    for (size_t r = 0; r < base_.scores[unit].size(); ++r) {
-      const float grown = decision.score.data<float>()[r] - base_.scores[unit][r];
-      factor.push_back(1 + (base_.kept[unit][r] ? grown : -grown));
+    if (through_ == Through::kBlockMask) {
+      if (!decision.score) return;
+      const Tensor update = add(ctx, h, affine(ctx, before_, -1.0f, 0.0f));
+      h = add(ctx, before_, scale_rows(ctx, update, moved(ctx, 2 * input.layer, decision)));
+      return;
     }
-    h = scale_rows(ctx, h, Tensor::from(ctx, factor, {h.dim(0)}));
+    ForwardingPolicy::after_block(ctx, input, h, state);
+    if (through_ == Through::kBlock && decision.score) h = grown(ctx, 2 * input.layer, decision, h);
   }
 
  private:
+  // Run: h · (1 + (p − p₀)). Skipped: h · (1 + (1 − p) − (1 − p₀)).
+  Tensor grown(Context& ctx, int64_t index, const Decision& decision, const Tensor& h) const {
+    const auto unit = static_cast<size_t>(index);
+    std::vector<float> factor;
+    for (size_t r = 0; r < base_.scores[unit].size(); ++r) {
+      const float more = decision.score.data<float>()[r] - base_.scores[unit][r];
+      factor.push_back(1 + (base_.kept[unit][r] ? more : -more));
+    }
+    return scale_rows(ctx, h, Tensor::from(ctx, factor, {h.dim(0)}));
+  }
   Tensor moved(Context& ctx, int64_t index, const Decision& decision) const {
     const auto unit = static_cast<size_t>(index);
     std::vector<float> mask;
@@ -149,6 +174,7 @@ class Surrogate final : public ForwardingPolicy {
 
   const Seen& base_;
   Through through_;
+  mutable Tensor before_;  // h before the block
 };
 
 // Along the gradient and along a random direction, for every parameter from `first` to before `last`.

@@ -1,6 +1,7 @@
-// Adafactor (Shazeer & Stern 2018) without its relative step: the second moments of a matrix are the product
-// of a row and a column of means, so its state is rows + columns numbers; the update of a tensor is clipped
-// by its root mean square.
+// Adafactor (Shazeer & Stern 2018) at a given rate: the second moments of a matrix are the product of a row
+// and a column of means, so its state is rows + columns numbers; the update of a tensor is clipped by its
+// root mean square, and the rate is relative to the tensor's own (at least 1e-3), as the paper's algorithm 5
+// has it.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +10,8 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kColumns = 64;  // of a column sum, by one thread
+constexpr int64_t kColumns = 64;    // of a column sum, by one thread
+constexpr double kSmallest = 1e-3;  // root mean square of a tensor that a step is relative to
 
 class Adafactor final : public Optimizer {
  public:
@@ -53,8 +55,20 @@ class Adafactor final : public Optimizer {
       } else {
         for (int64_t k = 0; k < place.rows; ++k) follow(moments[k], square(gradient[k]));
       }
-      apply(ctx, parameters, parameter, place, moments, rate * static_cast<double>(parameter.spec.rate));
+      const double own_rate = rate * static_cast<double>(parameter.spec.rate);
+      apply(ctx, parameters, parameter, place, moments, own_rate * size_of(parameters, parameter));
     }
+  }
+
+  // What the tensor's step is relative to.
+  double size_of(ParameterSet& parameters, const ParameterSet::Parameter& parameter) const {
+    if (!config_.scale_by_size) return 1;
+    double sum = 0;
+    for (int64_t i = 0; i < parameter.size; ++i) {
+      const auto value = static_cast<double>(parameters.values()[static_cast<size_t>(parameter.begin + i)]);
+      sum += value * value;
+    }
+    return std::max(kSmallest, std::sqrt(sum / static_cast<double>(parameter.size)));
   }
 
   double square(float g) const {

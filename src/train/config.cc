@@ -12,8 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 5> kMayChange{"steps", "log_every", "checkpoint.every",
-                                                     "checkpoint.keep", "data_cache"};
+constexpr std::array<std::string_view, 6> kMayChange{
+    "steps", "log_every", "prepare_tokens", "checkpoint.every", "checkpoint.keep", "data_cache"};
 
 void flatten(const Json& json, const std::string& prefix, Json& flat) {
   for (const auto& [key, value] : json.items()) {
@@ -86,6 +86,7 @@ void Recipe::check() const {
   at_least("steps", c.steps, 0);
   at_least("schedule_steps", c.schedule_steps, 1);
   at_least("log_every", c.log_every, 1);
+  at_least("prepare_tokens", c.prepare_tokens, 1);
   at_least("rollbacks", c.rollbacks, 0);
   at_least("checkpoint.every", c.checkpoint.every, 0);
   at_least("checkpoint.keep", c.checkpoint.keep, 0);
@@ -103,6 +104,7 @@ void Recipe::check() const {
           "validation.share and validation.data are two ways to say the same: give one");
   require(c.validation.patience == 0 || c.validation.share > 0 || !c.validation.data.empty(),
           "validation.patience needs validation.data or validation.share");
+  check_optimizer(c.optimizer);
   const Schedule schedule(c.schedule, c.schedule_steps);
   for (const std::string& entry : c.data) parse_data(entry);
 }

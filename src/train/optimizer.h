@@ -18,21 +18,25 @@ std::span<const std::string_view> enum_names(OptimizerKind);  // "adamw", "adafa
 
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  float beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
+  float beta1 = 0.9f, beta2 = 0, eps = 0;
   float weight_decay = 0.0f;
-  float beta2_power = 0.8f;
-  float update_clip = 1.0f;
+  // Adafactor alone:
+  float beta2_power = 0, update_clip = 1.0f;
+  bool scale_by_size = true;
 
   template <class V>
   void visit(V& v) {
     v("kind", kind, "adamw, or adafactor (a matrix's second moments as a row and a column)");
     v("beta1", beta1, "decay of the mean gradient; adafactor keeps none where it is 0");
-    v("beta2", beta2, "decay of the mean square");
+    v("beta2", beta2, "decay of the mean square; 0: 0.95 (adamw), 0.99 (adafactor)");
     v("eps", eps,
-      "added to the root of the mean square (adamw) or to the square (adafactor, which wants 1e-30)");
+      "added to the root of the mean square (adamw) or to the square (adafactor); 0: 1e-8, 1e-30");
     v("weight_decay", weight_decay, "decoupled, on matrices only");
-    v("beta2_power", beta2_power, "adafactor: beta2 is 1 - step^-power; 0: beta2 as it is");
+    v("beta2_power", beta2_power,
+      "adafactor: beta2 is 1 - step^-power instead of a number; 0: it is a number");
     v("update_clip", update_clip, "adafactor: the largest root mean square of a tensor's update");
+    v("scale_by_size", scale_by_size,
+      "adafactor: a tensor's step is the rate times its root mean square, at least 1e-3");
   }
 };
 
@@ -57,7 +61,10 @@ class Optimizer {
   std::vector<NamedTensor> state_;
 };
 
-// Values that make no sense are a UserError that names the key.
+// A value that makes no sense, or that another one silences, is a UserError that names the key.
+void check_optimizer(const OptimizerConfig& config);
+
+// What the config leaves to the kind of optimiser is filled in.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const ParameterSet& parameters);
 std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, const ParameterSet& parameters);
 std::unique_ptr<Optimizer> make_adafactor(const OptimizerConfig& config, const ParameterSet& parameters);

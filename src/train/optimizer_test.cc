@@ -68,13 +68,32 @@ TEST_F(Optimizers, AdamWAsPyTorch) {
 
 TEST_F(Optimizers, AdafactorAsTransformers) {
   const auto kind = OptimizerKind::kAdafactor;
-  check("adafactor", {.kind = kind, .beta1 = 0, .eps = 1e-30f, .weight_decay = 0.1f, .beta2_power = 0.8f});
-  check("adafactor_momentum",
-        {.kind = kind, .beta1 = 0.9f, .eps = 1e-30f, .beta2_power = 0.8f, .update_clip = 0.5f});
+  const auto config = [&](float beta1, float decay, float power, float clip, bool scaled) {
+    return OptimizerConfig{.kind = kind,
+                           .beta1 = beta1,
+                           .weight_decay = decay,
+                           .beta2_power = power,
+                           .update_clip = clip,
+                           .scale_by_size = scaled};
+  };
+  check("adafactor", config(0, 0.1f, 0.8f, 1, false));
+  check("adafactor_momentum", config(0.9f, 0, 0.8f, 0.5f, false));
   // Clipping by the root mean square hides a wrong scale.
-  check("adafactor_unclipped",
-        {.kind = kind, .beta1 = 0, .eps = 1e-30f, .beta2_power = 0.8f, .update_clip = 1000});
-  check("adafactor_constant", {.kind = kind, .beta1 = 0, .beta2 = 0.99f, .eps = 1e-30f, .beta2_power = 0});
+  check("adafactor_unclipped", config(0, 0, 0.8f, 1000, false));
+  check("adafactor_constant", config(0, 0, 0, 1, false));  // beta2 0.99, eps 1e-30: its own
+  check("adafactor_scaled", config(0, 0.1f, 0.8f, 1, true));
+}
+
+// A tensor of zeros moves too: its step is relative to 1e-3.
+TEST_F(Optimizers, AdafactorMovesWhatIsZero) {
+  Tensor zeros = Tensor::owned(Device::kCpu, DType::kF32, {9});
+  ParameterSet set(ctx_, {{"zeros", &zeros, {}, false, false, 1}}, Precision::kF32);
+  const auto optimizer = make_optimizer({.kind = OptimizerKind::kAdafactor, .beta1 = 0}, set);
+  fill(set.gradients().data(), 9, 0, 1);
+  optimizer->step(ctx_, set, 0.1);
+  double squares = 0;
+  for (const float value : set.values()) squares += static_cast<double>(value) * static_cast<double>(value);
+  EXPECT_NEAR(std::sqrt(squares / 9), 1e-4, 1e-8);  // 0.1 · 1e-3, the update clipped to 1
 }
 
 TEST_F(Optimizers, StateGoesOnWhereItWasSaved) {
@@ -130,7 +149,43 @@ TEST_F(Optimizers, RefuseWrongValues) {
   ParameterSet set(ctx_, weights.specs(), Precision::kF32);
   EXPECT_EQ(error_of([&] { make_optimizer({.beta1 = 1.5f}, set); }),
             "optimizer.beta1 must be in [0, 1), got 1.5");
-  EXPECT_EQ(error_of([&] { make_optimizer({.eps = 0}, set); }), "optimizer.eps must be above 0, got 0");
+  EXPECT_EQ(error_of([&] { make_optimizer({.eps = -1}, set); }),
+            "optimizer.eps must be above 0, or 0 for the optimiser's own, got -1");
+  // What another value silences.
+  const auto refused = [&](const OptimizerConfig& config) {
+    return error_of([&] { make_optimizer(config, set); });
+  };
+  const auto adafactor = OptimizerKind::kAdafactor;
+  EXPECT_EQ(refused({.kind = adafactor, .beta2 = 0.99f, .beta2_power = 0.8f}),
+            "optimizer.beta2_power (0.8) makes beta2 a function of the step, so beta2 (0.99) does nothing: "
+            "give one");
+  EXPECT_NE(refused({.beta2_power = 0.8f}).find("beta2_power is adafactor's"), std::string::npos);
+  EXPECT_NE(refused({.update_clip = 2}).find("update_clip is adafactor's"), std::string::npos);
+  EXPECT_NE(refused({.scale_by_size = false}).find("scale_by_size is adafactor's"), std::string::npos);
+}
+
+// Each of its own values moves a number.
+TEST_F(Optimizers, ConfigValuesCount) {
+  const auto adafactor = OptimizerKind::kAdafactor;
+  const auto after = [&](const OptimizerConfig& config) {
+    Weights weights;
+    ParameterSet set(ctx_, weights.specs(), Precision::kF32);
+    const auto optimizer = make_optimizer(config, set);
+    for (int step = 1; step <= 3; ++step) {
+      set_gradients(set, step);
+      optimizer->step(ctx_, set, 0.01);
+    }
+    return std::vector<float>(set.values().begin(), set.values().end());
+  };
+  const std::vector<float> plain = after({.kind = adafactor, .beta1 = 0});
+  EXPECT_EQ(after({.kind = adafactor, .beta1 = 0, .beta2 = 0.99f, .eps = 1e-30f}), plain);
+  EXPECT_NE(after({.kind = adafactor, .beta1 = 0, .beta2 = 0.5f}), plain);
+  EXPECT_NE(after({.kind = adafactor, .beta1 = 0, .eps = 1e-2f}), plain);
+  EXPECT_NE(after({.kind = adafactor, .beta1 = 0, .beta2_power = 0.8f}), plain);
+  EXPECT_NE(after({.kind = adafactor, .beta1 = 0, .update_clip = 0.5f}), plain);
+  EXPECT_NE(after({.kind = adafactor, .beta1 = 0, .scale_by_size = false}), plain);
+  EXPECT_NE(after({.beta2 = 0.9f}), after({}));
+  EXPECT_NE(after({.eps = 1e-2f}), after({}));
 }
 
 TEST(Schedules, Shapes) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kSpikeWarmup = 20;    // steps before the running mean says anything
 constexpr double kMeanMemory = 0.98;    // of the running mean
-constexpr int64_t kPrepareSamples = 4;  // of training text, to measure units on
+constexpr int64_t kPrepareRows = 1024;  // of one pass over the text that units are measured on
 constexpr int64_t kFitSamples = 32;     // to fit heads on
 
 std::vector<BatchRow> rows_of(const TrainBatch& part) {
@@ -66,7 +66,7 @@ struct Trainer::PartFigures {
 };
 
 Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-                 std::string dir, bool resumes)
+                 std::string dir, bool resumes, const std::atomic<bool>* stop)
     : ctx_(ctx),
       recipe_(recipe),
       model_(model),
@@ -75,11 +75,12 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
       dir_(std::move(dir)),
       schedule_(recipe.train.schedule, recipe.train.schedule_steps) {
   if (ctx.device() != Device::kCpu) fail("training runs on the CPU: use --device cpu");
+  if (resumes) take_measured();  // it may replace the method
   MethodPolicy& method = *recipe.method;
   method.check(model.config);
   method_parameters_ = method.parameters(model.config);
   method.initialise(model.config, recipe.train.seed);
-  prepare(!resumes || !newest_checkpoint(dir_));
+  prepare(!resumes || !newest_checkpoint(dir_), stop);
   if (method.options().objective == Objective::kDistill) teacher_ = model;
   std::vector<ParameterSpec> specs;
   if (!method.options().frozen_backbone) specs = model_parameters(model);
@@ -89,13 +90,21 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
   optimizer_ = make_optimizer(recipe.train.optimizer, *parameters_);
 }
 
-// Methods that measure the model before they start (harm order, similarities) see the first samples.
+// Methods that measure the model before they start (harm order, similarities) see the first samples, a few
+// in each pass: two states and the logits of so many rows are all that memory has to hold.
 // start: tensors and controllers are to get their first values.
-void Trainer::prepare(bool start) {
+void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
   const ArenaScope scope(ctx_);
-  const TrainBatch sample = train_.batch(0, std::min(kPrepareSamples, train_.samples()), 0);
-  const Batch batch = make_batch(ctx_, rows_of(sample));
-  recipe_.method->prepare(ctx_, model_, std::span(&batch, 1), start);
+  const int64_t samples = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
+  std::vector<Batch> batches;
+  int64_t tokens = 0;
+  for (int64_t first = 0; first < train_.samples() && tokens < recipe_.train.prepare_tokens;
+       first += samples) {
+    const TrainBatch part = train_.batch(first, std::min(samples, train_.samples() - first), 0);
+    batches.push_back(make_batch(ctx_, rows_of(part)));
+    tokens += part.rows();
+  }
+  recipe_.method->prepare(ctx_, model_, batches, start, stop);
 }
 
 // What is fitted when everything else has learned: the scalar heads of two-stage gates.

@@ -34,9 +34,10 @@ struct StepResult {
 class Trainer {
  public:
   // The model and the method's tensors become the run's: training moves them. They and the data outlive it.
-  // resumes: resume() comes next, so what a checkpoint holds is not measured first.
+  // resumes: resume() comes next, so what a checkpoint holds is not measured first. stop: ends what is
+  // measured with PrepareCancelled; nothing has been written then.
   Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-          std::string dir, bool resumes = false);
+          std::string dir, bool resumes = false, const std::atomic<bool>* stop = nullptr);
 
   // Goes on from the newest whole checkpoint of the folder; false: there is none. Another recipe is refused
   // with the keys that differ.
@@ -62,7 +63,8 @@ class Trainer {
   };
   struct PartFigures;
 
-  void prepare(bool start);
+  void take_measured();
+  void prepare(bool start, const std::atomic<bool>* stop);
   void fit_heads();
   std::vector<std::span<float>> method_gradients();
   void run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce, PartFigures& figures);

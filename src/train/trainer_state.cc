@@ -90,6 +90,22 @@ bool Trainer::resume() {
   return true;
 }
 
+// The fixed list that the newest checkpoint's run was prepared with, so that it is not measured again. What
+// is wrong with the rest of the checkpoint load() says.
+void Trainer::take_measured() {
+  const auto place = newest_checkpoint(dir_);
+  if (!place) return;
+  const Json state = Json::parse(read_text_file(place->path + "/state.json"), nullptr, false);
+  if (!state.is_object()) return;
+  const Json then = state.value(Json::json_pointer("/recipe/method"), Json::object()),
+             now = Json::parse(recipe_.to_json()).at("method");
+  if (!then.is_object() || then.value("name", "") != recipe_.method->name()) return;
+  for (const char* key : {"drop", "order"}) {
+    if (now.contains(key) && now[key].empty() && then.contains(key) && !then[key].empty())
+      recipe_.set(fmt::format("method.{}={}", key, then[key].dump()));
+  }
+}
+
 void Trainer::load(const CheckpointPlace& place) {
   const std::string where = place.path + "/state.json";
   const Json state = Json::parse(read_text_file(where), nullptr, false);

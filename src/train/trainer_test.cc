@@ -133,26 +133,58 @@ TEST_F(Trainers, ResumeIsExact) {
   }
 }
 
-// What a checkpoint holds is not measured again: routers that began in the harm order, and their prices.
+// What a checkpoint holds is not measured again: routers that began in the harm order, and their prices;
+// lists of units.
 TEST_F(Trainers, ResumingMeasuresNothing) {
-  const std::string dir = folder_.at("run"),
-                    json = recipe(R"("method": {"name": "priced", "init": "harm_order"}, "steps": 5)");
-  Run whole(json, folder_.at("whole"), 2, true);  // there is nothing to resume: it is measured
-  EXPECT_GT(whole.ctx.counters().total().madds, 0u);
-  {
-    Run first(json, dir);
-    first.recipe.train.steps = 3;
-    first.run();
+  for (const char* method :
+       {R"({"name": "priced", "init": "harm_order"})", R"("harm_order")", R"("short_gpt")"}) {
+    SCOPED_TRACE(method);
+    const std::string dir = folder_.at("run"),
+                      json = recipe(std::string(R"("steps": 5, "method": )") + method);
+    fs::remove_all(dir);
+    fs::remove_all(folder_.at("whole"));
+    Run whole(json, folder_.at("whole"), 2, true);  // there is nothing to resume: it is measured
+    EXPECT_GT(whole.ctx.counters().total().madds, 0u);
+    {
+      Run first(json, dir);
+      first.recipe.train.steps = 3;
+      first.run();
+    }
+    Run second(json, dir, 2, true);
+    EXPECT_EQ(second.ctx.counters().total().madds, 0u);
+    ASSERT_TRUE(second.trainer->resume());
+    second.run();
+    whole.run();
+    EXPECT_EQ(tensors_of(dir + "/step-5"), tensors_of(folder_.at("whole") + "/step-5"));
+    EXPECT_EQ(tensors_of(dir + "/step-5/skip"), tensors_of(folder_.at("whole") + "/step-5/skip"));
+    EXPECT_EQ(file_text(dir + "/step-5/skip/adapter_config.json"),
+              file_text(folder_.at("whole") + "/step-5/skip/adapter_config.json"));
   }
-  Run second(json, dir, 2, true);
-  EXPECT_EQ(second.ctx.counters().total().madds, 0u);
-  ASSERT_TRUE(second.trainer->resume());
-  second.run();
-  whole.run();
-  EXPECT_EQ(tensors_of(dir + "/step-5"), tensors_of(folder_.at("whole") + "/step-5"));
-  EXPECT_EQ(tensors_of(dir + "/step-5/skip"), tensors_of(folder_.at("whole") + "/step-5/skip"));
-  EXPECT_EQ(file_text(dir + "/step-5/skip/adapter_config.json"),
-            file_text(folder_.at("whole") + "/step-5/skip/adapter_config.json"));
+}
+
+// Methods that measure the model do so on as many tokens as the recipe says, or on all there are.
+TEST_F(Trainers, MeasuresOnSoManyTokens) {
+  for (const char* method : {"harm_order", "attention_drop", "short_gpt"}) {
+    const auto work = [&](const std::string& more) {
+      Run run(recipe(std::string(R"("method": ")") + method + "\"" + more), folder_.at("run"));
+      return static_cast<double>(run.ctx.counters().total().madds) /
+             static_cast<double>(run.data.train->tokens());
+    };
+    const double all = work(""), some = work(R"(, "prepare_tokens": 1)");
+    EXPECT_NEAR(work(R"(, "prepare_tokens": 16384)"), all, 1e-9) << "unless set";
+    EXPECT_GT(all, 1.5 * some) << method << ": more than one pass of 1024 rows";
+    EXPECT_GT(all, 2 * 32 * 32) << "every token";
+  }
+}
+
+TEST_F(Trainers, MeasuringCanBeStopped) {
+  const std::atomic<bool> stop{true};
+  Run run(recipe(R"("method": "harm_order", "prepare_tokens": 1)"), folder_.at("run"));
+  Recipe other = Recipe::parse(recipe(R"("method": "harm_order")"), "recipe");
+  EXPECT_THROW(
+      Trainer(run.ctx, other, run.model, *run.data.train, nullptr, folder_.at("other"), false, &stop),
+      PrepareCancelled);
+  EXPECT_FALSE(fs::exists(folder_.at("other")));
 }
 
 TEST_F(Trainers, AccumulationIsOneLargeBatch) {

@@ -1,0 +1,56 @@
+// GateSkip's penalties against their formulas, and the pair that it refuses.
+#include "base/error.h"
+#include "skip/training_test.h"
+
+namespace fathom {
+namespace {
+
+double bernoulli_kl(double p, double q) {
+  return p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q));
+}
+
+// What the penalty adds to the loss of a step whose kept share is 0.6.
+double penalty(const std::string& sparsity) {
+  const std::string with = R"({"name": "gate_skip", "gate": "scalar", "rows_kept": 0.7, "sparsity": ")" +
+                           sparsity + R"(", "sparsity_weight": )";
+  Rig rig(with + "2}"), without(with + "0}");
+  Trainer trainer(rig), plain(without);
+  const Rows rows = random_rows({9, 6});
+  const PassOptions options{.share = 0.6f};
+  return trainer.run(rows, options, false).loss - plain.run(rows, options, false).loss;
+}
+
+// Scalar gates are their own scores.
+TEST(GateSkip, PenaltiesAreWhatTheyAreCalled) {
+  Rig rig(R"({"name": "gate_skip", "gate": "scalar"})");
+  const Seen seen = Trainer(rig).run(random_rows({9, 6}), {.share = 0.6f}, false).seen;
+  double squares = 0, sizes = 0, of_means = 0, of_gates = 0;
+  for (const std::vector<float>& gates : seen.scores) {
+    const auto n = static_cast<double>(gates.size());
+    double mean = 0;
+    for (const float gate : gates) {
+      const auto g = static_cast<double>(gate);
+      mean += g / n;
+      squares += g * g / n;
+      sizes += g / n;
+      of_gates += bernoulli_kl(g, 0.7) / n;
+    }
+    of_means += bernoulli_kl(mean, 0.6);
+  }
+  const double units = 8;
+  EXPECT_NEAR(penalty("l2"), 2 * squares / units, 1e-4);
+  EXPECT_NEAR(penalty("l1"), 2 * sizes / units, 1e-4);
+  EXPECT_NEAR(penalty("kl"), 2 * of_means / units, 1e-4);
+  EXPECT_NEAR(penalty("kl_paper"), 2 * of_means, 1e-4);
+  EXPECT_NEAR(penalty("kl_released"), 2 * of_gates / units, 1e-4);
+  EXPECT_GT(of_means, 0.1);
+}
+
+// A gate that opens once it is known who runs cannot scale what goes in.
+TEST(GateSkip, TwoStagesNeedThePlaceAfter) {
+  EXPECT_THROW(Rig(R"({"name": "gate_skip", "two_stage": true, "placement": "before"})"), UserError);
+  EXPECT_NO_THROW(Rig(R"({"name": "gate_skip", "two_stage": true, "placement": "after"})"));
+}
+
+}  // namespace
+}  // namespace fathom
