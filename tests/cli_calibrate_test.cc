@@ -149,6 +149,61 @@ TEST_F(CalibrateVerb, TheCachesBytesAreReported) {
   EXPECT_EQ(run_fathom(info + Words{"--json"}).json()["cache_held"]["f32"], (std::vector<double>{1, 1}));
 }
 
+// Several files, text and JSONL, each with its share of the tokens; what each kind gave is said.
+TEST_F(CalibrateVerb, SeveralKindsOfText) {
+  const std::string gates = adapter("kinds");
+  std::ofstream lines(at("lines.jsonl"));
+  std::ifstream book(at("text.txt"));
+  for (std::string line; std::getline(book, line);)
+    lines << nlohmann::json{{"text", line + " " + line + " " + line}}.dump() << "\n";
+  lines.close();
+  const Words files{"--data", at("text.txt") + ":3", "--data", at("lines.jsonl") + ":1"};
+  const auto run = [&](const Words& data) {
+    return run_fathom(Words{"calibrate", "-m", kStories, "--adapter", gates, "--window", "128", "--tokens",
+                            "2048", "--budgets", "0.8", "-q", "--json"} +
+                      data);
+  };
+  const auto both = run(files).json();
+  ASSERT_TRUE(both["kinds"].contains("text") && both["kinds"].contains("lines") &&
+              both["kinds"].contains("sequences of 64 tokens"))
+      << both.dump();
+  EXPECT_NEAR(both["kinds"]["text"][0].get<double>(), 0.8, 0.05);
+  // Its weight counts, and a broken line is named.
+  const Words heavier{"--data", at("text.txt") + ":1", "--data", at("lines.jsonl") + ":9"};
+  EXPECT_NE(run(heavier).json()["achieved"], both["achieved"]);
+  std::ofstream(at("broken.jsonl")) << "{\"text\": \"one\"}\n{\"nothing\": 1}\n";
+  expect_refused(run({"--data", at("broken.jsonl")}), 1, "broken.jsonl:2: ");
+  expect_refused(run({"--data", at("nowhere.txt")}), 1, "nowhere.txt");
+}
+
+// The dial by quality: a budget is found, stored and used; what cannot be kept is refused with the range.
+TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
+  const std::string gates = adapter("quality");
+  const auto made = calibrate(gates, {"--budgets", "0.9,0.7", "--quality", "kl=1,ppl=4", "--json"}).json();
+  ASSERT_EQ(made["qualities"].size(), 2u);
+  const double budget = made["qualities"][0]["budget"];
+  EXPECT_EQ(made["qualities"][0]["measure"], "kl");
+  EXPECT_LE(made["qualities"][0]["bound"], 1.0);
+  EXPECT_GE(budget, 0.7);
+  const auto by_quality = score(gates, {"--quality", "kl=1"}).json();
+  EXPECT_EQ(by_quality["logprobs"], score(gates, {"--budget", std::to_string(budget)}).json()["logprobs"]);
+  EXPECT_EQ(score(gates, {"--quality", "kl=1.5"}).json()["logprobs"],
+            by_quality["logprobs"]);  // kept by kl=1
+  expect_refused(score(gates, {"--quality", "kl=0.5"}), 1,
+                 "no calibrated budget keeps kl=0.5: the table has kl=1, ppl=4");
+  expect_refused(score(gates, {"--quality", "kl"}), 2, "--quality: a quality must be kl=NATS");
+  expect_refused(score(gates, {"--quality", "ppl=0.9"}), 2, "ppl=RATIO (above 1)");
+  expect_refused(score(gates, {"--quality", "kl=1", "--budget", "0.8"}), 2, "--quality chooses the budget");
+  expect_refused(calibrate(gates, {"--quality", "kl=1e-9"}), 1, "cannot be kept: on ");
+  expect_refused(calibrate(gates, {"--quality", "words=3"}), 2, "a quality must be kl=NATS");
+  for (const char* tokens : {"1024", "2048"})  // none and one of them
+    expect_refused(run_fathom({"calibrate", "-m", kStories, "--adapter", gates, "--data", at("text.txt"),
+                               "--window", "512", "--tokens", tokens, "--quality", "kl=1"}),
+                   1, "--quality needs two sequences of each kind of text that are kept back");
+  expect_refused(run_fathom({"score", "-m", kStories, "-p", "Once upon a time", "--quality", "kl=1"}), 2,
+                 "--quality kl=1 needs an adapter with a calibration table");
+}
+
 TEST_F(CalibrateVerb, AnAdapterOfAnotherBaseIsRefused) {
   const std::string gates = adapter("other");
   const std::string llama = std::string(FATHOM_TEST_DATA) + "/models/llama3";
@@ -201,8 +256,11 @@ TEST_F(CalibrateVerb, WhatIsKeptBackIsNotFitted) {
     ASSERT_EQ(made.exit_code, 0) << made.err;
     checked[other] = made.json()["checked"];
     tables[other] =
-        nlohmann::json::parse(std::ifstream(gates + "/adapter_config.json"))["calibration"]["f32"];
-    for (nlohmann::json& point : tables[other]) point.erase("checked");
+        nlohmann::json::parse(std::ifstream(gates + "/adapter_config.json"))["calibration"]["f32"]["points"];
+    for (nlohmann::json& point : tables[other]) {
+      point.erase("checked");
+      point.erase("kinds");
+    }
   }
   EXPECT_EQ(tables[0], tables[1]);
   EXPECT_NE(checked[0], checked[1]);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <thread>
 
@@ -58,8 +59,9 @@ class SweepVerb : public testing::Test {
   static std::string at(const std::string& name) { return (folder_ / name).string(); }
   // What `more` says stands for what the command has of the same name.
   static Words command(const std::string& out, const Words& more = {}) {
-    Words words{"-m",        kStories, "--tasks", at("stories.jsonl") + "," + at("short.txt"),
-                "--budgets", "1,0.8",  "--seeds", "2"};
+    Words words{"-m",        kStories,       "--tasks",        at("stories.jsonl") + "," + at("short.txt"),
+                "--budgets", "1,0.8",        "--seeds",        "2",
+                "--data",    at("text.txt"), "--order-tokens", "512"};
     for (const std::string& word : more) {
       const auto own = std::find(words.begin(), words.end(), word);
       if (own != words.end()) words.erase(own, own + 2);
@@ -201,6 +203,93 @@ TEST_F(SweepVerb, SmokeIsSmall) {
   const Json json = run_fathom(command("smoke", {"--smoke", "--json"})).json();
   EXPECT_EQ(json["tasks"][0]["n"], 8);
   EXPECT_EQ(json["seeds"], 1);
+  // Alone it may measure the order on next to nothing, and says so.
+  const ProgramResult r = run_fathom({"sweep", "-m", kStories, "--adapter", at("gates"), "--tasks",
+                                      at("stories.jsonl"), "--budgets", "0.8", "--smoke", "-o", at("bare")});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.err.find("--smoke without --data: the order of units is measured on 96 tokens"),
+            std::string::npos)
+      << r.err;
+}
+
+// The order of units is measured on the text that was given, once for each text and search.
+TEST_F(SweepVerb, TheOrderIsKeptBesideTheResults) {
+  expected();
+  const std::string order = at("whole") + "/order.json", kept = text_of(order);
+  const Json json = Json::parse(kept);
+  EXPECT_EQ(json["tokens"], 512);
+  EXPECT_EQ(json["search"], "once");
+  EXPECT_EQ(json["units"].size(), 10u);
+  EXPECT_EQ(results("whole")["settings"]["order of units"], "once, on 512 tokens of " + at("text.txt"));
+  Words words = command("whole");
+  std::erase(words, "-q");
+  EXPECT_EQ(run_fathom(words).err.find("measuring which units"), std::string::npos) << "it is there";
+  EXPECT_EQ(text_of(order), kept);
+  // Another search, and a text that is too short for what is asked.
+  ProgramResult r = run_fathom(
+      command("whole", {"--order", "greedily", "--order-tokens", "16384", "--data", at("short.txt")}));
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.err.find("tokens, of 16384 to measure the order of units on (--order-tokens): all are used"),
+            std::string::npos)
+      << r.err;
+  const Json greedy = Json::parse(text_of(order));
+  EXPECT_EQ(greedy["search"], "greedily until 0.5");
+  EXPECT_GT(greedy["tokens"], 100);
+  EXPECT_LT(greedy["tokens"], 512);
+  // The first one again: the same results, from what was kept.
+  EXPECT_EQ(run_fathom(command("whole")).exit_code, 0);
+  EXPECT_EQ(text_of(order), kept);
+  EXPECT_EQ(timeless(results("whole")), expected());
+}
+
+// Every method's point says how far it is from dense and its baselines, with paired errors, in words, too.
+TEST_F(SweepVerb, DifferencesAreSaid) {
+  for (const Json& point : expected()["points"]) {
+    const Json& differences = point["differences"];
+    EXPECT_EQ(differences.contains("dense"), point["kind"] != "dense");
+    for (const char* with : {"random", "shallow"}) {
+      ASSERT_EQ(differences.contains(with), point.contains(with));
+      if (!point.contains(with)) continue;
+      for (const auto& [name, one] : differences[with].items()) {
+        const double difference = point["metrics"][name]["value"].get<double>() -
+                                  point[with]["metrics"][name]["value"].get<double>();
+        EXPECT_NEAR(one["value"], difference, 1e-9);
+        if (one["stderr"].is_null()) continue;
+        const bool level = difference == 0 || std::abs(difference) < 1.96 * one["stderr"].get<double>();
+        EXPECT_EQ(one["verdict"] == "level", level) << one;
+      }
+    }
+  }
+  const std::string page = text_of(at("whole") + "/index.html"), table = text_of(at("whole") + "/results.md");
+  EXPECT_NE(table.find("| against shallower"), std::string::npos) << table;
+  EXPECT_NE(table.find(" level |"), std::string::npos) << table;
+  EXPECT_NE(page.find("difference to dense"), std::string::npos);
+  EXPECT_FALSE(text_of(at("whole") + "/difference-stories-jsonl.svg").empty());
+}
+
+// Ctrl-C while the order is measured: within one unit's pass.
+TEST_F(SweepVerb, MeasuringTheOrderCanBeInterrupted) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Words words =
+        Words{FATHOM_BINARY} + command("interrupted", {"--order", "greedily", "--order-tokens", "16384"});
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    setenv("FATHOM_MODELS", FATHOM_SOURCE_DIR "/models", 1);
+    if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr)) _exit(99);
+    execv(argv[0], argv.data());
+    _exit(99);
+  }
+  int status = 0;
+  while (!fs::exists(at("interrupted") + "/items.jsonl") && waitpid(child, &status, WNOHANG) == 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  kill(child, SIGINT);
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_FALSE(fs::exists(at("interrupted") + "/order.json"));
 }
 
 TEST_F(SweepVerb, RefusesInOneLine) {
@@ -222,9 +311,15 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   std::ofstream(at("bad.jsonl")) << text_of(at("stories.jsonl")) << "{\"ctx\":\n";
   refused(command("none", {"--tasks", at("bad.jsonl")}), 1, "bad.jsonl:41: ");
   refused(command("stories.jsonl"), 1, "the folder cannot be made");
-  refused(Words{"sweep", "-m", kStories, "--adapter", at("gates"), "--tasks", at("stories.jsonl"), "-o",
-                "/proc/nowhere"},
-          1, "/proc/nowhere: the folder cannot be made");
+  refused(start + Words{"--adapter", at("gates"), "--data", at("text.txt"), "-o", "/proc/nowhere"}, 1,
+          "/proc/nowhere: the folder cannot be made");
+  refused(start + Words{"--adapter", at("gates"), "-o", at("none")}, 2,
+          "the shallow baseline needs --data FILE, the text that the method was calibrated on");
+  refused(command("none", {"--order", "twice"}), 2, "--order");
+  EXPECT_FALSE(fs::exists(at("none")));
+  std::ofstream(at("empty.txt")) << "";
+  refused(command("no-text", {"--data", at("empty.txt")}), 1, "empty.txt: the text is empty");
+  refused(command("no-text", {"--data", at("nowhere.txt")}), 1, "nowhere.txt");
   // What is kept belongs to other inputs.
   const std::string whole = text_of(at("whole") + "/items.jsonl");
   refused(command("whole", {"--limit", "30"}), 1, "made with another task ");

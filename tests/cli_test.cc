@@ -105,6 +105,12 @@ TEST(Cli, ADenseModelHasNothingToSkip) {
   expect_refused(kGreedy + Words{"--adapter", "somewhere"}, 1, "somewhere is no adapter");
   refused({"--execution", "masked"}, "--execution masked");
   refused({"--decide", "batch_quantile"}, "--decide batch_quantile");
+  // A rule that another method has.
+  const ProgramResult other =
+      run_fathom({"generate", "-m", "builtin", "-p", "x", "-n", "1", "--decide", "batch_quantile"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_NE(other.err.find("--decide batch_quantile is gate_skip's rule; this is priced"), std::string::npos)
+      << other.err;
   for (const Words& more : {Words{"--budget", "1"}, Words{"--saved", "0"}}) {
     EXPECT_EQ(run_fathom(kGreedy + Words{"-n", "3"} + more).exit_code, 0);
   }

@@ -38,7 +38,8 @@ class Results(unittest.TestCase):
         self.write(MODELS)
 
     def write(self, models):
-        tables = [{"name": "Table 1", "title": "a test", "show": ["nll"], "agreement": "It agrees.", "rows": ROWS}]
+        tables = [{"name": "Table 1", "title": "a test", "show": ["nll", "eval"], "agreement": "It agrees.", "rows": ROWS,
+                   "beside": {"dense": "dense", "gates": "gates"}}]
         (self.folder / "mine.json").write_text(json.dumps({"models": models, "tables": tables}))
 
     def start(self, *options):
@@ -55,7 +56,7 @@ class Results(unittest.TestCase):
         return {f.stem: f.stat().st_mtime_ns for f in (self.out / "steps").glob("*.json")}
 
     def numbers(self):
-        return [r.get("output") for r in json.loads((self.out / "results.json").read_text())]
+        return [(r["output"]["nll"], r["cells"]) for r in json.loads((self.out / "results.json").read_text())]
 
     def test_goes_on_after_kill(self):
         self.run_all()
@@ -84,7 +85,7 @@ class Results(unittest.TestCase):
         self.run_all()
         after = self.steps()
         self.assertEqual({k for k in after if after[k] != before[k]},
-                         {"attention.edit", "attention.calibrate", "attention.0.9.nll"})
+                         {"attention.edit", "attention.calibrate", "attention.0.9.nll", "attention.0.9.eval"})
 
     def test_a_failure_is_said_and_the_rest_kept(self):
         bad = {**MODELS["attention"], "set": {"no_such_key": 1}}
@@ -107,6 +108,10 @@ class Results(unittest.TestCase):
         self.assertIn("- left: not run here, because of a reason.", text)
         self.assertIn("It agrees.", text)
         self.assertRegex(text, r"\| gates \| 0 · 10 % saved \| – \| .* \| 1\.00 · 0\.\d\d \|")
+        header = next(line for line in text.splitlines() if line.startswith("|  |"))
+        for title in ("NLL against dense", "accuracy against dense", "NLL against gates"):
+            self.assertIn(f"| {title} |", header)
+        self.assertRegex(text, r"\| only attention .* ± \d\.\d (level|better|worse) \|")
 
     def test_one_at_a_time(self):
         import fcntl
@@ -193,11 +198,96 @@ class Papers(unittest.TestCase):
                 used.update({spec.get("from"), spec.get("edit"), spec.get("prune"), spec.get("by")})
             self.assertEqual(set(config["models"]) - used, set(), f"{name}: models that no row shows")
 
+    def test_the_page_says_what_the_configs_say(self):
+        page = (ROOT / "docs/results.md").read_text()
+        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
+            begin, end = f"<!-- results {name} -->\n", f"<!-- end of results {name} -->\n"
+            part = page[page.index(begin):page.index(end)]
+            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+            for table in config["tables"]:
+                self.assertIn(f"**{table['name']}: {table['title']}**\n", part)
+                if "agreement" in table:
+                    self.assertIn(f"--only '{table['name']}'`. {table['agreement']}\n", part)
+                for row in table["rows"]:
+                    why = f": not run here, because {row['not_run']}\n" if "not_run" in row else None
+                    self.assertIn(why or f"| {row['row']} |", part)
+
+
+    def test_what_trains_weights_stands_beside_what_trained_alike(self):
+        """A fixed list (from scratch: a shallower dense model) and random skipping, with the recipe and the share."""
+        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
+            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+            tables = {table["name"]: table for table in config["tables"]}
+            for table in config["tables"]:
+                if not {"nll", "eval", "tasks", "lambada"} & set(table.get("show", [])):
+                    continue
+                rows = [self.trained(config, r["model"]) for r in table["rows"] if "model" in r]
+                near = rows + [self.trained(config, r["model"]) for other in table.get("baselines_in", [])
+                               for r in tables[other]["rows"] if "model" in r]
+                for one in filter(None, rows):
+                    if one["method"] in ("dense", "random", "harm_order", "highway"):
+                        continue
+                    where = f"{name}, {table['name']}: {one}"
+                    alike = [o for o in near if o and o["recipe"] == one["recipe"] and o["objective"] == one["objective"]]
+                    fixed = "harm_order" if one["tuned"] else "dense"
+                    self.assertIn(fixed, [o["method"] for o in alike], where)
+                    self.assertIn("random", [o["method"] for o in alike], where)
+
+    def trained(self, config, model):
+        """How the model's weights were trained; None: they were not."""
+        spec = config["models"][model]
+        while "edit" in spec:
+            spec = config["models"][spec["edit"]]
+        own = spec.get("set", {})
+        if "recipe" not in spec or own.get("method.frozen_backbone"):
+            return None
+        return {"method": own["method"], "recipe": spec["recipe"], "tuned": "from" in spec,
+                "objective": own.get("method.objective", "ce")}
+
+    def test_rows_that_others_are_compared_with_are_there(self):
+        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
+            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+            for table in config["tables"]:
+                rows = {row["row"] for row in table["rows"]}
+                for beside in table.get("beside", {}).values():
+                    self.assertLessEqual(set(beside.values()) if isinstance(beside, dict) else {beside}, rows, table["name"])
+
 
 class Cells(unittest.TestCase):
     def test_points_in_one_cell(self):
         self.assertEqual(results_tables.together(["1.0 ± 0.2", "2.0 ± 0.1"]), "1.0 · 2.0 ± 0.2")
         self.assertEqual(results_tables.together(["0.5", "0.5"]), "0.5")
+        self.assertEqual(results_tables.together(["+1 ± 2 level", "–"]), "+1 ± 2 level · –")
+
+    def test_differences_are_paired(self):
+        mean, error = results_tables.paired([1, 1, 0, 1], [1, 0, 0, 0])
+        self.assertAlmostEqual(mean, 0.5)
+        self.assertAlmostEqual(error, (1 / 3 / 4) ** 0.5)
+        windows = [3.0, 5.0, 2.0, 4.5]  # far apart, and a tenth better each, about
+        ours, theirs = [{"output": {"windows": w}} for w in ([x - 0.1 - 0.01 * (i % 2) for i, x in enumerate(windows)], windows)]
+        self.assertEqual(results_tables.difference("nll", ours, theirs), "-0.105 ± 0.003 better")
+        self.assertEqual(results_tables.difference("nll", theirs, ours), "+0.105 ± 0.003 worse")
+        self.assertIsNone(results_tables.difference("nll", ours, {"output": {}}), "not kept")
+        a, b = {"items": {"x": [1, 1, 0, 1], "y": [1, 0]}}, {"items": {"x": [1, 0, 0, 0], "y": [1, 0]}}
+        self.assertEqual(results_tables.difference("eval", a, b), "+25.0 ± 14.4 level")
+        self.assertIsNone(results_tables.difference("eval", a, {"items": {"x": [1, 0, 0, 0]}}), "other items")
+
+    def test_items_of_samples(self):
+        samples = [{"task": "a", "gold": 1, "predicted": 1, "predicted_norm": 0}, {"task": "b", "greedy": True},
+                   {"task": "a", "gold": 2, "predicted": 0, "predicted_norm": 2}]
+        text = "\n".join(json.dumps(s) for s in samples)
+        self.assertEqual(results_tables.item_scores(text, {"a": {"acc_norm": 0.5}, "b": {"acc_norm": None}}),
+                         {"a": [0, 1], "b": [1]})
+        self.assertEqual(results_tables.item_scores(text, {"a": {"acc_norm": None}, "b": {"acc_norm": None}})["a"], [1, 0])
+
+    def test_savings_name_the_run_they_are_of(self):
+        def record(**output):
+            return {"command": "", "output": {"skip_ratio": 0.1, "block_flops": 0.9, "net_flops": 0.9, "net_bytes": 1, **output}}
+        tasks = {"a": {"acc": 0.5, "acc_norm": None, "stderr": 0.1}}
+        nll, items = record(nll=4.7, stderr=0.03), record(tasks=tasks, block_flops=0.8)
+        self.assertEqual(results_tables.measures({"eval": items, "nll": nll})["cells"]["block FLOPs (items)"], "0.80")
+        self.assertEqual(results_tables.measures({"nll": nll, "eval": items})["cells"]["block FLOPs"], "0.90")
+        self.assertEqual(results_tables.measures({"tasks": items})["cells"]["block FLOPs"], "0.80")
 
     def test_accuracy_is_the_mean_and_its_error(self):
         tasks = {"a": {"acc": 0.1, "acc_norm": 0.5, "stderr": 0.9, "acc_norm_stderr": 0.03},

@@ -5,6 +5,24 @@
 #include "cli/bench_passes.h"
 
 namespace fathom {
+namespace {
+
+class KeepingPolicy final : public ForwardingPolicy {
+ public:
+  KeepingPolicy(const SkipPolicy& inner, SkippedKv rule) : ForwardingPolicy(inner), rule_(rule) {}
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    Decision decision = ForwardingPolicy::decide(ctx, input, state);
+    const bool first =
+        rule_ == SkippedKv::kCopyFromBelow && copied_layer(input.model.config, input.layer) < 0;
+    decision.skipped_kv = first ? SkippedKv::kProject : rule_;
+    return decision;
+  }
+
+ private:
+  SkippedKv rule_;
+};
+
+}  // namespace
 
 BenchRunner::BenchRunner(Session& session, const Options& options) : options_(options) {
   Context& ctx = session.ctx();
@@ -14,7 +32,9 @@ BenchRunner::BenchRunner(Session& session, const Options& options) : options_(op
     method_->check(model.config);
     method_->initialise(model.config, 1);
   }
-  const SkipPolicy& policy = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
+  const SkipPolicy& own = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
+  if (options.skipped_kv) keeping_ = std::make_unique<KeepingPolicy>(own, *options.skipped_kv);
+  const SkipPolicy& policy = keeping_ ? *keeping_ : own;
   state_ = policy.make_state(ctx, model.config, options.sequences);
   if (options.has_threshold) {
     const std::vector<float> thresholds(static_cast<size_t>(2 * model.config.layers), options.threshold);

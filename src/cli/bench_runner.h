@@ -1,6 +1,8 @@
 // A policy at work on a session's model, with a cache and a state of its own: several take turns in one run.
 #pragma once
 
+#include <optional>
+
 #include "cli/session.h"
 
 namespace fathom {
@@ -9,7 +11,10 @@ class BenchRunner {
  public:
   struct Options {
     std::string method{};  // JSON; "": dense
-    float threshold = 0;   // of every unit, where there is one to have
+    // What stays of skipped rows, whatever the method says: also of units that no row runs, which a fixed
+    // list would not ask for.
+    std::optional<SkippedKv> skipped_kv{};
+    float threshold = 0;  // of every unit, where there is one to have
     bool has_threshold = false;
     int64_t tokens = 0, sequences = 1;  // of the cache
     int64_t chunk = 512;                // rows of a prefill pass
@@ -32,6 +37,7 @@ class BenchRunner {
   Options options_;
   DensePolicy dense_;
   std::unique_ptr<MethodPolicy> method_;
+  std::unique_ptr<SkipPolicy> keeping_;  // the method with options_.skipped_kv
   std::unique_ptr<PolicyState> state_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Feeder> feeder_;

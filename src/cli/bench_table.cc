@@ -90,8 +90,9 @@ class Table {
            options.tokens, session_.context());
     return runners_.emplace_back(session_, options);
   }
-  BenchRunner& add_method(const Json& method) {
-    return add_runner({.method = method.dump(), .tokens = std::max(o_.prompt, o_.tokens)});
+  BenchRunner& add_skipping_method(const Json& method, SkippedKv skipped_kv) {
+    return add_runner(
+        {.method = method.dump(), .skipped_kv = skipped_kv, .tokens = std::max(o_.prompt, o_.tokens)});
   }
   int ours(const std::string& name, std::function<double()> run) {
     return lines_.measure(name, true, std::move(run));
@@ -163,10 +164,12 @@ class Table {
     }
   }
 
-  // The same share of units per row: at random, and the same ones for all rows, known before.
+  // The same share of units per row: at random, and the same ones for all rows, known before. What is made of
+  // the skipped rows' keys and values is the same for both, so that the two differ in nothing else.
   void add_skipping() {
     const int64_t layers = session_.model().config.layers;
-    for (const char* rule : {"project", "copy", "hide"}) {
+    for (const SkippedKv rule : {SkippedKv::kProject, SkippedKv::kCopyFromBelow, SkippedKv::kHide}) {
+      const std::string_view kv = enum_names(rule)[static_cast<size_t>(rule)];
       for (const double share : {0.25, 0.5}) {
         const auto count = static_cast<int64_t>(std::lround(share * static_cast<double>(layers)));
         std::vector<int64_t> drop;
@@ -175,9 +178,9 @@ class Table {
           drop.insert(drop.end(), {2 * layer, 2 * layer + 1});
         }
         const double kept = 1 - static_cast<double>(count) / static_cast<double>(layers);
-        add_skipping_lines(fmt::format("{:.0f} % skipped, {}", 100 * share, rule),
-                           add_method({{"name", "random"}, {"rows_kept", kept}, {"skipped_kv", rule}}),
-                           add_method({{"name", "harm_order"}, {"drop", drop}, {"skipped_kv", rule}}));
+        add_skipping_lines(fmt::format("{:.0f} % skipped, {}", 100 * share, kv),
+                           add_skipping_method({{"name", "random"}, {"rows_kept", kept}}, rule),
+                           add_skipping_method({{"name", "harm_order"}, {"drop", drop}}, rule));
       }
     }
   }

@@ -30,6 +30,10 @@ const Calibration& BudgetTables::for_budget(double budget) const {
   return tables_.front();
 }
 
+double BudgetTables::budget_for(const QualityLimit& quality) const {
+  return static_cast<double>(for_budget(1).budget_for(quality.measure, quality.limit));
+}
+
 std::vector<float> BudgetTables::thresholds(double budget) const {
   if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
   return for_budget(budget).thresholds(static_cast<float>(budget));

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "infer/calibrate.h"
+#include "infer/quality.h"
 #include "skip/adapter.h"
 
 namespace fathom {
@@ -19,6 +19,8 @@ class BudgetTables {
   // make one. `budget`: that it is wanted for.
   const Calibration& for_budget(double budget) const;
   std::vector<float> thresholds(double budget) const;  // (2L)
+  // The smallest budget that keeps a measured quality; none: a UserError with what there is.
+  double budget_for(const QualityLimit& quality) const;
 
  private:
   std::vector<Calibration> tables_;

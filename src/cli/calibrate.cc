@@ -1,6 +1,4 @@
 // fathom calibrate: thresholds for a grid of budgets, stored with the adapter.
-#include "infer/calibrate.h"
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -9,22 +7,30 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/interrupt.h"
 #include "cli/model_path.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
+#include "infer/quality.h"
 #include "skip/adapter.h"
+#include "train/config.h"
+#include "train/text_sample.h"
 
 namespace fathom {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kFewestTokens = 64, kPassesOfABudget = 8;
+
 struct Options {
   ModelOptions model;
-  std::string data, out, budgets;
-  int64_t tokens = 8192, window = 512;
+  std::vector<std::string> data;
+  std::string out, budgets, quality, chat_template;
+  int64_t tokens = 32768, window = 512;
+  bool prompts_as_chat = false;
 };
 
 std::vector<float> parse_budgets(const std::string& text) {
@@ -45,32 +51,87 @@ std::vector<float> parse_budgets(const std::string& text) {
   return budgets;
 }
 
+// Sequences become rows, in batches of about so many.
+void add_sequence(CalibrationText& text, const std::vector<int32_t>& ids, size_t begin, size_t end) {
+  constexpr size_t kRowsOfABatch = 8192;
+  if (text.empty() || text.back().size() + end - begin > kRowsOfABatch) text.emplace_back();
+  std::vector<BatchRow>& batch = text.back();
+  const int32_t sequence = batch.empty() ? 0 : batch.back().sequence + 1;
+  for (size_t i = begin; i < end; ++i)
+    batch.push_back({ids[i], static_cast<int32_t>(i - begin), sequence, false});
+}
+
 struct Texts {
-  CalibrationText calibration, check;
-  int64_t tokens = 0;
+  CalibrationText calibration;
+  std::vector<CheckText> check;  // every fourth sequence of each file, and the short ones of all
+  int64_t tokens = 0;            // to calibrate with
 };
 
-// Sequences of `window` tokens, in batches that one pass takes: as many as make `tokens`, and every fourth
-// besides to check with.
-Texts cut(const std::vector<int32_t>& ids, int64_t window, int64_t tokens) {
-  constexpr int64_t kRowsOfAPass = 8192, kShortest = 16, kParts = 4;
-  const auto total = std::min<int64_t>(tokens + tokens / (kParts - 1), static_cast<int64_t>(ids.size()));
-  window = std::min(window, std::max(kShortest, total / kParts));
-  Texts texts;
-  const auto add = [&](CalibrationText& text, int64_t begin, int64_t count) {
-    if (text.empty() || static_cast<int64_t>(text.back().size()) + count > kRowsOfAPass) text.emplace_back();
-    std::vector<BatchRow>& batch = text.back();
-    const int32_t sequence = batch.empty() ? 0 : batch.back().sequence + 1;
-    for (int64_t i = 0; i < count; ++i)
-      batch.push_back({ids[static_cast<size_t>(begin + i)], static_cast<int32_t>(i), sequence, false});
-  };
-  for (int64_t begin = 0, part = 0; begin < total; begin += window, part = (part + 1) % kParts) {
-    const int64_t count = std::min(window, total - begin);
-    const bool check = part == kParts - 1;
-    add(check ? texts.check : texts.calibration, begin, count);
-    texts.tokens += check ? 0 : count;
+// Budgets must hold for questions of a line as for articles: a fifth of the text is in sequences of so many
+// tokens.
+constexpr int64_t kShort = 64;
+constexpr const char* kShortKind = "sequences of 64 tokens";
+
+// A file's sequences, the fourth of every four kept back.
+void add_file(Texts& texts, CheckText& of_short, const std::string& kind,
+              const std::vector<std::vector<int32_t>>& sequences) {
+  constexpr size_t kParts = 4, kShortOf = 5;
+  CheckText check{kind, {}};
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const std::vector<int32_t>& ids = sequences[i];
+    const bool kept_back = i % kParts == kParts - 1;
+    const bool is_short = i / kParts % kShortOf == kShortOf / 2 && ids.size() > static_cast<size_t>(kShort);
+    CalibrationText& text = !kept_back ? texts.calibration : is_short ? of_short.text : check.text;
+    const size_t length = is_short ? static_cast<size_t>(kShort) : ids.size();
+    for (size_t begin = 0; begin < ids.size(); begin += length)
+      add_sequence(text, ids, begin, std::min(begin + length, ids.size()));
+    texts.tokens += kept_back ? 0 : static_cast<int64_t>(ids.size());
   }
+  if (!check.text.empty()) texts.check.push_back(std::move(check));
+}
+
+Texts read_texts(const Options& o, Session& session) {
+  std::vector<WeightedPath> files;
+  double sum = 0;
+  for (const std::string& entry : o.data) files.push_back(parse_data(entry));
+  for (const WeightedPath& file : files) sum += file.weight > 0 ? file.weight : 1;
+  Texts texts;
+  CheckText of_short{kShortKind, {}};
+  const DocumentOptions how{o.chat_template, o.prompts_as_chat};
+  const int64_t window = std::min(o.window, session.context());
+  for (const WeightedPath& file : files) {
+    const double share = (file.weight > 0 ? file.weight : 1) / sum;
+    const auto tokens = static_cast<int64_t>(share * static_cast<double>(o.tokens) * 4 / 3);
+    const auto sequences = sample_sequences(file.path, session.tokenizer(), how, tokens, window);
+    add_file(texts, of_short, std::filesystem::path(file.path).stem().string(), sequences);
+  }
+  if (!of_short.text.empty()) texts.check.push_back(std::move(of_short));
+  if (texts.tokens < kFewestTokens)
+    fail("{}: calibration needs at least {} tokens, got {}", printable(o.data.front()), kFewestTokens,
+         texts.tokens);
+  if (texts.tokens < o.tokens / 2)
+    log_warn(
+        fmt::format("the text has {} tokens to calibrate with, {} were asked for: budgets will be met less "
+                    "exactly on other text",
+                    texts.tokens, o.tokens));
   return texts;
+}
+
+// A bound needs a spread: said before the passes, not after them.
+void check_for_quality(const std::vector<CheckText>& check) {
+  size_t fewest = check.empty() ? 0 : SIZE_MAX;
+  for (const CheckText& each : check) {
+    size_t sequences = 0;
+    for (const std::vector<BatchRow>& batch : each.text)
+      sequences += static_cast<size_t>(batch.back().sequence) + 1;
+    fewest = std::min(fewest, sequences);
+  }
+  if (fewest < 2)
+    fail(
+        "--quality needs two sequences of each kind of text that are kept back, got {}: give more --tokens, "
+        "or "
+        "a shorter --window",
+        fewest);
 }
 
 // The adapter with its new table: in its folder, or in a new one. -> where
@@ -91,26 +152,50 @@ std::string store(Session& session, const Options& o, const Calibration& table) 
   return o.out;
 }
 
-void report(const Calibration& table, size_t budgets, int64_t tokens, bool json, const std::string& folder) {
-  const std::vector<CalibrationPoint> points = table.asked();
-  if (json) {
-    Json out;
-    out["weight_type"] = table.weight_type;
-    for (const char* key : {"budgets", "achieved", "checked"}) out[key] = Json::array();
-    for (const CalibrationPoint& point : points) {
-      out["budgets"].push_back(short_decimal(point.budget));
-      out["achieved"].push_back(short_decimal(point.achieved));
-      out["checked"].push_back(short_decimal(point.checked));
-    }
-    out["adapter"] = folder;
-    return print_json(out);
+Json table_json(const Calibration& table, const std::string& folder) {
+  Json out;
+  out["weight_type"] = table.weight_type;
+  for (const char* key : {"budgets", "achieved", "checked"}) out[key] = Json::array();
+  for (const CalibrationPoint& point : table.asked()) {
+    out["budgets"].push_back(short_decimal(point.budget));
+    out["achieved"].push_back(short_decimal(point.achieved));
+    out["checked"].push_back(short_decimal(point.checked));
   }
-  std::string text =
-      fmt::format("{} weights, {} tokens\n  budget  achieved  on other text\n", table.weight_type, tokens);
-  for (const CalibrationPoint& point : points)
-    text += fmt::format("  {:6.3f}  {:8.4f}  {:13.4f}\n", point.budget, point.achieved, point.checked);
+  out["kinds"] = Json::object();
+  for (size_t kind = 0; kind < table.kinds.size(); ++kind) {
+    Json& list = out["kinds"][table.kinds[kind]] = Json::array();
+    for (const CalibrationPoint& point : table.asked()) list.push_back(short_decimal(point.of_kinds[kind]));
+  }
+  out["qualities"] = Json::array();
+  for (const CalibratedQuality& each : table.qualities)
+    out["qualities"].push_back({{"measure", each.measure},
+                                {"limit", short_decimal(each.limit)},
+                                {"budget", short_decimal(each.budget)},
+                                {"bound", short_decimal(each.bound)},
+                                {"kind", each.kind}});
+  out["adapter"] = folder;
+  return out;
+}
+
+// What each budget came to on the text it was found on, and by how many points it is missed on each kind of
+// other text.
+std::string table_text(const Calibration& table, size_t budgets, int64_t tokens, const std::string& folder) {
+  const std::vector<CalibrationPoint> points = table.asked();
+  std::string text = fmt::format("{} weights, {} tokens\n  budget  achieved", table.weight_type, tokens);
+  if (!table.kinds.empty()) text += "   points missed on other text:";
+  for (const std::string& kind : table.kinds) text += fmt::format("  {}", printable(kind));
+  for (const CalibrationPoint& point : points) {
+    text += fmt::format("\n  {:6.3f}  {:8.4f}   {:28}", point.budget, point.achieved, "");
+    for (size_t kind = 0; kind < table.kinds.size(); ++kind)
+      text +=
+          fmt::format("  {:+{}.1f}", 100 * (point.of_kinds[kind] - point.budget), table.kinds[kind].size());
+  }
+  text += "\n";
   if (points.size() < budgets) text += "the other budgets cannot be met by this method with this model\n";
-  print(text + fmt::format("stored in {}\n", printable(folder)));
+  for (const CalibratedQuality& each : table.qualities)
+    text += fmt::format("{}={:g}: a budget of {:.3f} (upper 95 % bound {:.4g}, on {})\n", each.measure,
+                        each.limit, each.budget, each.bound, printable(each.kind));
+  return text + fmt::format("stored in {}\n", printable(folder));
 }
 
 }  // namespace
@@ -121,14 +206,27 @@ int run_calibrate(const Arguments& arguments) {
             "fathom calibrate -m model.gguf --adapter routers --data held-out.txt");
   Options o;
   o.budgets = "0.95,0.9,0.8,0.7,0.6,0.5";
-  add_model_options(args, o.model, true);
+  add_model_options(args, o.model, false);
+  add_run_options(args, o.model);
+  add_adapter_options(args, o.model);
   args.group("Calibration");
-  args.text("--data", o.data, "FILE", "Text that was not trained on");
+  args.texts("--data", o.data, "FILE",
+             "Text that was not trained on (text or JSONL, as train reads it); may be repeated, FILE:0.3 "
+             "gives one a "
+             "weight");
   args.text("-o", o.out, "DIR", "A new folder for the adapter with its table (default: into the one given)");
   args.text("--budgets", o.budgets, "B,B,…", "The grid: each must be met (of the default one, what can be)");
+  args.text(
+      "--quality", o.quality, "Q,Q,…",
+      "Also find the smallest budget that keeps kl=NATS a token, or ppl=RATIO, against the model without the "
+      "method: an upper 95 % bound on the worst kind of text");
   args.integer("--tokens", o.tokens, "Tokens of the text that are used; a third as many again to check with",
-               64, 1 << 24);
-  args.integer("--window", o.window, "Tokens of a sequence", 16, 1 << 20);
+               kFewestTokens, 1 << 24);
+  args.integer("--window", o.window,
+               "Tokens of a sequence at most; a fifth of the text is in sequences of 64", 16, 1 << 20);
+  args.text("--chat-template", o.chat_template, "NAME",
+            "Format of conversations in JSONL (default: the model's own)");
+  args.flag("--prompts-as-chat", o.prompts_as_chat, "Write prompts and answers of JSONL as conversations");
   if (!args.parse(arguments)) return 0;
   check_model_options(args, o.model);
   if (o.data.empty()) throw UsageError("--data is missing: text that was not trained on");
@@ -140,30 +238,43 @@ int run_calibrate(const Arguments& arguments) {
     throw UsageError(fmt::format("-o must name a new folder, {} is there already", printable(o.out)));
   const std::vector<float> budgets = parse_budgets(o.budgets);
 
+  std::vector<QualityLimit> limits;
+  if (!o.quality.empty()) {
+    for (const std::string& word : split_list("--quality", o.quality)) limits.push_back(quality_option(word));
+  }
+
   Session session(o.model);
   if (!session.method()) throw UsageError("calibrate needs a method: give its adapter with --adapter");
-  const std::vector<int32_t> ids = session.tokenizer().encode(read_input(o.data));
-  if (ids.size() < 64)
-    fail("{}: calibration needs at least 64 tokens, got {}", printable(o.data), ids.size());
-  Texts texts = cut(ids, std::min(o.window, session.context()), o.tokens);
-
+  Texts texts = read_texts(o, session);
+  if (!limits.empty()) check_for_quality(texts.check);
   CalibrateOptions options;
   options.budgets = budgets;
   options.all_budgets = args.given("--budgets");
   options.k_type = session.cache_options().k_type;
   options.v_type = session.cache_options().v_type;
   options.check = std::move(texts.check);
-  Progress progress("calibrating", static_cast<int64_t>(budgets.size()) * options.most_passes);
+  options.cancel = &interrupted();
+  Progress progress("calibrating", static_cast<int64_t>(budgets.size()) * kPassesOfABudget);
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
-  const Calibration table =
+  Calibration table =
       calibrate(session.ctx(), session.model(), *session.method(), texts.calibration, options);
+  for (const QualityLimit& limit : limits)
+    table.qualities.push_back(
+        calibrate_quality(session.ctx(), session.model(), *session.method(), table, limit, options));
   for (const CalibrationPoint& point : table.asked()) {
-    if (std::abs(point.checked - point.budget) > 0.02f)
-      log_warn(
-          fmt::format("a budget of {:g} came out as {:.3f} on other text: more of it may help (--tokens)",
-                      point.budget, point.checked));
+    for (size_t kind = 0; kind < table.kinds.size(); ++kind) {
+      if (std::abs(point.of_kinds[kind] - point.budget) > 0.02f)
+        log_warn(fmt::format(
+            "a budget of {:g} came out as {:.3f} on other text ({}): more of it may help (--tokens)",
+            point.budget, point.of_kinds[kind], printable(table.kinds[kind])));
+    }
   }
-  report(table, budgets.size(), texts.tokens, o.model.json, store(session, o, table));
+  const std::string folder = store(session, o, table);
+  if (o.model.json) {
+    print_json(table_json(table, folder));
+  } else {
+    print(table_text(table, budgets.size(), texts.tokens, folder));
+  }
   return 0;
 }
 

@@ -47,7 +47,7 @@ const Metric* find(const std::vector<Metric>& metrics, const std::string& name) 
 // acc is the share of right answers whatever the task calls it; null where nothing is judged.
 Json scores_json(const std::vector<Metric>& metrics, size_t n) {
   Json out;
-  const bool judged = !metrics.empty() && (metrics[0].name == "acc" || metrics[0].name == "exact_match");
+  const bool judged = !metrics.empty() && counts_right_items(metrics[0].name);
   const Metric* norm = find(metrics, "acc_norm");
   out["n"] = n;
   out["acc"] = judged ? number(metrics[0].value) : Json();
@@ -83,15 +83,19 @@ Json sample_json(const Task& task, size_t i, const ItemResult& result) {
   if (task.spec.kind == TaskKind::kGenerate) {
     out["text"] = result.text;
     for (const Judgement& one : result.judgements)
-      out[one.name] = {{"answer", one.answer}, {"right", one.right}};
+      out[one.name] = {{"answer", one.answer}, {"right", one.score == 1}, {"score", one.score}};
+    if (!result.scores.empty()) out["no_answer_logprob"] = result.scores.front().logprob;
     return out;
   }
   for (const TextScore& score : result.scores) out["logprobs"].push_back(score.logprob);
-  if (task.spec.kind == TaskKind::kContinue) out["greedy"] = result.scores.front().greedy;
+  if (task.spec.kind == TaskKind::kContinue)
+    out["greedy"] = std::any_of(result.scores.begin(), result.scores.end(),
+                                [](const TextScore& one) { return one.greedy; });
   if (task.spec.kind == TaskKind::kChoice) {
     out["gold"] = item.gold;
     out["predicted"] = result.predicted;
     out["predicted_norm"] = result.predicted_norm;
+    out["predicted_token"] = result.predicted_token;
   }
   return out;
 }

@@ -193,7 +193,8 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
   out["method_config"] = Json::parse(adapter.policy->to_json());
   out["calibration"] = Json::object();
   out["cache_held"] = Json::object();
-  const bool all = adapter.policy->skipped_kv(false, 1) == SkippedKv::kProject;  // every row leaves an entry
+  const bool all = adapter.policy->skipped_kv(false, loaded.model.config, loaded.model.config.layers - 1) ==
+                   SkippedKv::kProject;  // every row leaves an entry
   for (const Calibration& table :
        calibrations_from_json(adapter.extra.calibration, 2 * loaded.model.config.layers, printable(folder))) {
     Json budgets = Json::array(), held = Json::array();

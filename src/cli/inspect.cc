@@ -35,7 +35,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
 std::string rule_of(const Session& session, const ModelOptions& o) {
   if (!session.method()) return "everything runs";
   if (!session.thresholds().empty())
-    return fmt::format("thresholds calibrated for a budget of {:g}", o.saved != 0 ? 1 - o.saved : o.budget);
+    return fmt::format("thresholds calibrated for a budget of {:g}", session.budget());
   return o.decide.empty() ? "the method's own rule" : "the batch's quantile";
 }
 

@@ -65,11 +65,18 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.group("How much of the model runs");
   args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: nothing is skipped");
   args.number("--saved", o.saved, "The same the other way round: 1 - budget");
-  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
-  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
+  args.text(
+      "--quality", o.quality, "Q",
+      "The smallest calibrated budget that keeps kl=NATS a token or ppl=RATIO (see calibrate --quality)");
+  add_adapter_options(args, o);
   args.choice("--execution", o.execution, {"physical", "masked"},
               "masked: compute everything and mask, the slow oracle");
   args.choice("--decide", o.decide, {"batch_quantile"}, "A paper's own rule, for reproduction");
+}
+
+void add_adapter_options(Args& args, ModelOptions& o) {
+  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
+  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
 }
 
 void add_run_options(Args& args, ModelOptions& o) {
@@ -92,10 +99,23 @@ void check_model_options(const Args& args, ModelOptions& o) {
   if (args.given("--budget") && args.given("--saved"))
     usage("--budget and --saved are the same thing twice: give one of them");
   o.has_budget = args.given("--budget") || args.given("--saved");
+  if (!o.quality.empty()) {
+    if (o.has_budget) usage("--quality chooses the budget: leave --budget and --saved out");
+    quality_option(o.quality);
+    o.has_budget = true;
+  }
   const double budget = args.given("--saved") ? 1 - o.saved : o.budget;
   if (!(budget > 0 && budget <= 1))
     usage(fmt::format("the budget must be above 0 and at most 1, got {:g}", budget));
   if (o.force_adapter && o.adapter.empty()) usage("--force-adapter goes with --adapter, which was not given");
+}
+
+QualityLimit quality_option(const std::string& text) {
+  try {
+    return parse_quality(text);
+  } catch (const UserError& error) {
+    usage(fmt::format("--quality: {}", error.what()));
+  }
 }
 
 std::optional<DType> weight_type(const std::string& option, const std::string& name) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/args.h"
+#include "infer/quality.h"
 #include "infer/sampler.h"
 #include "model/model.h"
 
@@ -15,15 +16,20 @@ struct ModelOptions {
   bool force_adapter = false, no_mmap = false, context_shift = false, json = false, quiet = false;
   int64_t threads = 0;  // 0: the cores this process may use
   int64_t context = 0;  // 0: the model's
-  std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide;
+  std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide, quality;
   double budget = 1, saved = 0;
   bool dense = false;       // a method that the model has of its own is left out
-  bool has_budget = false;  // one of them was given, be it 1: nothing is skipped; else the method's own rule
+  bool has_budget = false;  // one of these was given, be it 1: nothing is skipped; else the method's own rule
 };
 
 // -m and what goes with a model's files; with what a run of the model needs when `runs`.
 void add_model_options(Args& args, ModelOptions& options, bool runs);
 void add_run_options(Args& args, ModelOptions& options);  // of them, where and in what types it runs
+
+void add_adapter_options(Args& args, ModelOptions& options);  // of them, --adapter and --force-adapter
+
+// One limit of --quality. Anything else is a UsageError.
+QualityLimit quality_option(const std::string& text);
 
 // After parsing: -m is there, and the values make sense together (UsageError); sets has_budget.
 void check_model_options(const Args& args, ModelOptions& options);

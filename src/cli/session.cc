@@ -85,6 +85,9 @@ void Session::load_method(const ModelOptions& options) {
   budget_ = budget;
   if (folder.empty()) {
     const char* const why = "this is a dense model without a skipping method";
+    if (!options.quality.empty())
+      throw UsageError(fmt::format("--quality {} needs an adapter with a calibration table; {}",
+                                   printable(options.quality), why));
     if (budget != 1)
       throw UsageError(
           fmt::format("a budget of {:g} needs an adapter with a calibration table; {}, which runs everything",
@@ -101,8 +104,12 @@ void Session::load_method(const ModelOptions& options) {
   adapter_ = load_adapter(ctx(), folder, model(), force);
   folder_ = folder;
   own_ = own;
-  if (has_budget) thresholds_ = tables().thresholds(budget);
+  if (!options.quality.empty()) budget_ = tables().budget_for(quality_option(options.quality));
+  if (has_budget) thresholds_ = tables().thresholds(budget_);
   masked_ = options.execution == "masked";
+  if (!options.decide.empty() && !method()->has_batch_quantile())
+    throw UsageError(fmt::format("--decide {} is gate_skip's rule; this is {}, which has no such rule",
+                                 options.decide, method()->name()));
   batch_quantile_ = !options.decide.empty();
 }
 

@@ -46,6 +46,7 @@ class Session {
   const MethodPolicy* method() const { return adapter_.policy.get(); }  // null: a dense model
   const Adapter& adapter() const { return adapter_; }
   const std::string& adapter_folder() const { return folder_; }
+  double budget() const { return budget_; }  // 1 also where the method's own rule decides
   const std::vector<float>& thresholds() const { return thresholds_; }  // (2L) of the budget; empty: none
 
  private:

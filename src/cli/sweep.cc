@@ -14,6 +14,7 @@
 #include "cli/sweep_inputs.h"
 #include "cli/tasks.h"
 #include "cli/verbs.h"
+#include "eval/drop_order.h"
 #include "infer/calibrate.h"
 #include "infer/draft.h"
 #include "report/sweep_report.h"
@@ -22,13 +23,13 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kSmokeItems = 8;
-constexpr int64_t kOrderRows = 512;  // of --data
+constexpr int64_t kSmokeItems = 8, kSmokeOrderTokens = 512;
+constexpr double kGreedyUntil = 0.5;  // or the smallest budget
 
 struct Options : SweepChoice {
   TaskChoice tasks;
-  std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", data, folder;
-  int64_t seeds = 3, seed = 0;
+  std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", data, order = "once", folder;
+  int64_t seeds = 3, seed = 0, order_tokens = 16384;
   bool smoke = false;
   bool random = false, shallow = false;
 };
@@ -69,11 +70,16 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("--baselines", o.baselines, "LIST", "What stands beside the methods: random, shallow, or none");
   args.integer("--seeds", o.seeds, "Draws of random skipping", 1, 1000);
   args.integer("-s,--seed", o.seed, "The first of these seeds", 0, INT64_MAX / 2);
-  args.text(
-      "--data", o.data, "FILE",
-      "Text on which the order is measured in which the shallow baseline drops units (default: a short one "
-      "of our own)");
-  args.flag("--smoke", o.smoke, "A small size that only shows that it works: 8 items of each task, one seed");
+  args.text("--data", o.data, "FILE",
+            "Text that the method was calibrated on: here the order is measured in which the shallow "
+            "baseline drops units");
+  args.integer("--order-tokens", o.order_tokens, "Tokens of it that are measured on", 64, 1 << 24);
+  args.choice("--order", o.order, {"once", "greedily"},
+              "Each unit dropped alone, or measured again after each that went: slow, and stronger");
+  args.flag("--smoke", o.smoke,
+            "A small size that only shows that it works: 8 items of each task, one seed, an order of units "
+            "measured "
+            "on 512 tokens at most");
   args.text(
       "-o,--out", o.folder, "DIR",
       "Where results go: results.json, tables, curves, index.html; what is there already is not run again");
@@ -91,30 +97,68 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   parse_lists(o);
   if (o.smoke) {
     o.seeds = 1;
+    o.order_tokens = std::min(o.order_tokens, kSmokeOrderTokens);
     o.tasks.options.limit =
         o.tasks.options.limit > 0 ? std::min(o.tasks.options.limit, kSmokeItems) : kSmokeItems;
   }
   return true;
 }
 
-// Which shallower models there are, in words.
-std::string prepare_shallow(const Options& o, SweepInputs& inputs) {
+// Is the order of the base's units to be measured, for models without some of them?
+bool needs_order(const Options& o, SweepInputs& inputs) {
+  return o.shallow && !inputs.has_other_dense() && !inputs.base().method();
+}
+
+void check_order_text(const Options& o, SweepInputs& inputs) {
+  if (!needs_order(o, inputs) || !o.data.empty() || o.smoke) return;
+  throw UsageError(
+      "sweep: the shallow baseline needs --data FILE, the text that the method was calibrated on, to measure "
+      "which units matter least (or leave it out: --baselines random)");
+}
+
+std::vector<int32_t> order_text(const Options& o, SweepInputs& inputs) {
+  const std::string text = read_input(o.data);
+  std::vector<int32_t> ids = inputs.base().tokenizer().encode(text);
+  if (text.empty() || ids.empty()) fail("{}: the text is empty", printable(o.data));
+  const auto wanted = static_cast<size_t>(o.order_tokens);
+  if (ids.size() < wanted)
+    log_warn(
+        fmt::format("{}: {} tokens, of {} to measure the order of units on (--order-tokens): all are used",
+                    printable(o.data), ids.size(), wanted));
+  ids.resize(std::min(ids.size(), wanted));
+  return ids;
+}
+
+struct Shallower {
+  std::string words = "";  // which models there are; "": none
+  std::string order = "";  // how the order of units was found
+};
+
+// None: cancelled.
+std::optional<Shallower> prepare_shallow(const Options& o, SweepInputs& inputs) {
   SweepPlan& plan = inputs.plan;
-  plan.shallow = false;
-  if (!o.shallow) return "";
-  const bool others = inputs.has_other_dense();
-  if (!others && inputs.base().method()) {
-    log_info("no shallower models: name dense ones with --also");
-    return "";
+  plan.shallow = o.shallow && (inputs.has_other_dense() || !inputs.base().method());
+  if (o.shallow && !plan.shallow) log_info("no shallower models: name dense ones with --also");
+  if (!plan.shallow) return Shallower{};
+  if (!needs_order(o, inputs)) return Shallower{"between the dense models that were named"};
+  const std::string words = "the same model without the units that matter least, between neighbouring depths";
+  Context& ctx = inputs.base().ctx();
+  if (o.data.empty()) {
+    log_info(fmt::format("--smoke without --data: the order of units is measured on {} tokens of our own",
+                         kHarmRows));
+    plan.drop_order = measure_harm_order(ctx, inputs.base().model());
+    return Shallower{words, fmt::format("once, on {} tokens of our own", kHarmRows)};
   }
-  plan.shallow = true;
-  if (others) return "between the dense models that were named";
-  const std::string text = o.data.empty() ? "" : read_input(o.data);
-  if (!o.data.empty() && text.empty()) fail("{}: the text is empty", printable(o.data));
-  log_info("measuring which units matter least");
-  plan.drop_order = measure_harm_order(inputs.base().ctx(), inputs.base().model(), text,
-                                       text.empty() ? kHarmRows : kOrderRows);
-  return "the same model without the units that matter least, between neighbouring depths";
+  DropOrderOptions options{.until = kGreedyUntil, .cancel = &interrupted()};
+  if (o.order == "greedily") options.search = OrderSearch::kGreedily;
+  for (const std::optional<double>& budget : o.asked)
+    options.until = std::min(options.until, budget.value_or(1));
+  const std::vector<int32_t> ids = order_text(o, inputs);
+  const std::optional<DropOrder> order =
+      drop_order(ctx, inputs.base().model(), ids, options, o.folder + "/order.json");
+  if (!order) return std::nullopt;
+  plan.drop_order = order->units;
+  return Shallower{words, fmt::format("{}, on {} tokens of {}", o.order, ids.size(), o.data)};
 }
 
 SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& base) {
@@ -155,6 +199,11 @@ void print_results(const Options& o, const SweepInfo& info, const std::vector<Sw
   print(text + fmt::format("{}/index.html and {} files beside it\n", printable(o.folder), files.size() - 1));
 }
 
+int say_interrupted() {
+  log_info("what is done is kept: the same command goes on from here");
+  return kInterruptedExit;
+}
+
 }  // namespace
 
 int run_sweep(const Arguments& arguments) {
@@ -163,13 +212,14 @@ int run_sweep(const Arguments& arguments) {
       "Quality against savings: methods at several budgets on benchmarks, each point beside random skipping "
       "and a shallower model. Run again after an interruption, it goes on where it was.",
       "fathom sweep -m model.gguf --adapter routers --tasks arc_challenge,hellaswag --data-dir benchmarks "
-      "--limit 200 --budgets 1,0.9,0.8 -o sweep\n"
+      "--limit 200 --budgets 1,0.9,0.8 --data held-out.txt -o sweep\n"
       "  fathom sweep -m runs/skip_layer/last --also runs/dense-4/last --also runs/dense-6/last --tasks "
       "valid.txt --budgets own -o sweep");
   Options o;
   if (!parse(args, o, arguments)) return 0;
   std::vector<Task> tasks = load_tasks(o.tasks);
   SweepInputs inputs(o);  // before anything is written
+  check_order_text(o, inputs);
   Figures figures(o.folder);
   SweepCache cache(o.folder);
 
@@ -185,7 +235,8 @@ int run_sweep(const Arguments& arguments) {
                               plan.runner.rounds);
   plan.seeds = o.random ? o.seeds : 0;
   plan.seed = static_cast<uint64_t>(o.seed);
-  const std::string shallower = prepare_shallow(o, inputs);
+  const std::optional<Shallower> shallower = prepare_shallow(o, inputs);
+  if (!shallower) return say_interrupted();
 
   Progress progress("sweeping", expected_items(plan));
   plan.runner.on_progress = [&](int64_t items) { progress.add(items); };
@@ -197,12 +248,10 @@ int run_sweep(const Arguments& arguments) {
                          point.score.savings.net_flops));
   };
   const std::optional<std::vector<SweepPoint>> points = sweep(plan, cache);
-  if (!points) {
-    log_info("what is done is kept: the same command goes on from here");
-    return kInterruptedExit;
-  }
+  if (!points) return say_interrupted();
   SweepInfo info = info_of(o, inputs, inputs.base());
-  info.shallower = shallower;
+  info.shallower = shallower->words;
+  if (!shallower->order.empty()) info.settings.emplace_back("order of units", shallower->order);
   write_sweep(info, *points, figures);
   print_results(o, info, *points, figures.files());
   return 0;

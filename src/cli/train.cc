@@ -69,6 +69,7 @@ Recipe read_recipe(const Options& o) {
     recipe.train.seed = static_cast<uint64_t>(parse_integer("--seed", o.seed, 0, INT64_MAX));
   for (const std::string& assignment : o.assignments) recipe.set(assignment);
   if (o.steps > 0) recipe.train.steps = o.steps;
+  if (!recipe.train.base.empty()) recipe.method->start_from_pretrained();
   recipe.check();
   return recipe;
 }
@@ -170,9 +171,7 @@ void report(const Options& o, const TrainResult& result) {
                     result.tokens_per_s, 100 * result.skip_ratio, printable(result.checkpoint)));
 }
 
-int run(Args& args, const Arguments& arguments, bool tune) {
-  Options o;
-  if (!parse(args, o, arguments, tune)) return 0;
+int run_recipe(const Options& o, bool tune) {
   Recipe recipe = read_recipe(o);
   ContextOptions where;
   where.device = o.device == "cuda" ? Device::kCuda : Device::kCpu;
@@ -184,7 +183,7 @@ int run(Args& args, const Arguments& arguments, bool tune) {
   watch_termination();
   Model model = make_model(ctx, recipe);
   const TrainingData data = open_training_data(ctx, recipe.train, model);
-  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume);
+  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume, &interrupted());
   if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
   log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
                        recipe.method->name(), trainer.parameters().size(), data.train->tokens(),
@@ -194,6 +193,17 @@ int run(Args& args, const Arguments& arguments, bool tune) {
     publish_adapter(result.checkpoint, o.out);
   report(o, result);
   return result.interrupted ? kInterruptedExit : 0;
+}
+
+int run(Args& args, const Arguments& arguments, bool tune) {
+  Options o;
+  if (!parse(args, o, arguments, tune)) return 0;
+  try {
+    return run_recipe(o, tune);
+  } catch (const PrepareCancelled&) {
+    log_info("interrupted while the model was measured: nothing was trained yet");
+    return kInterruptedExit;
+  }
 }
 
 }  // namespace

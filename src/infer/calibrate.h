@@ -2,45 +2,60 @@
 #pragma once
 
 #include <cmath>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "model/transformer.h"
-#include "skip/method_policy.h"
+#include "infer/calibration_run.h"
 
 namespace fathom {
 
 struct CalibrationPoint {
   float budget = 1;
-  float achieved = 1;   // β on the calibration text; NaN: not measured, it lies between two that were
-  float checked = NAN;  // measured on other text; NaN: there was none
-  std::vector<float> thresholds;  // (2L)
-  float held = NAN;               // of a dense cache's entries, on the calibration text; NaN: not measured
+  float achieved = 1;   // β on the calibration text; NaN: nobody asked for it, it helps between two others
+  float checked = NAN;  // on other text of the same kinds; NaN: there was none
+  std::vector<float> thresholds;     // (2L)
+  float held = NAN;                  // of a dense cache's entries, on the calibration text; NaN: not measured
+  std::vector<float> of_kinds = {};  // checked, for each of Calibration::kinds
+};
+
+// The smallest budget that keeps the output near the unadapted model's: `calibrate --quality`.
+struct CalibratedQuality {
+  std::string measure;    // "kl": mean nats a token; "ppl": ratio of the perplexities
+  float limit = 0;        // what was asked
+  float budget = 1;       // the smallest that keeps it
+  float bound = 0;        // measured there: the upper 95 % bound on the worst kind
+  std::string kind = {};  // that kind
 };
 
 // For one type of weights: rounding moves scores.
 struct Calibration {
   std::string weight_type;
-  // Budgets fall, thresholds rise. The first is no budget that was asked for but the most that the model can
-  // run: 1, or what Skip-Middle was trained to; its thresholds are where the scores begin.
+  // Budgets fall. The first is no budget that was asked for but the most that the model can run: 1, or what
+  // Skip-Middle was trained to; its thresholds are where the scores begin.
   std::vector<CalibrationPoint> points;
+  std::vector<std::string> kinds = {};  // of text, that the points were checked on
+  std::vector<CalibratedQuality> qualities = {};
+
   std::vector<CalibrationPoint> asked() const;  // those that were asked for
   // Linear between neighbouring points; at 1 nothing is skipped. A budget outside the table is a UserError
   // that names its end.
   std::vector<float> thresholds(float budget) const;
+  // The smallest budget whose measured bound keeps the limit. None: a UserError with what there is.
+  float budget_for(const std::string& measure, float limit) const;
 };
 
-using CalibrationText = std::vector<std::vector<BatchRow>>;  // whole sequences, each batch one pass
+// Text that nothing is fitted to: to see what thresholds give there.
+struct CheckText {
+  std::string kind;
+  CalibrationText text;
+};
 
-struct CalibrateOptions {
+struct CalibrateOptions : CalibrationRunOptions {
   std::vector<float> budgets{0.95f, 0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
   bool all_budgets = true;  // one that cannot be met is a UserError; false: it is left out
-  float tolerance = 0.005f;
-  int most_passes = 8;                               // for each budget
-  DType k_type = DType::kF16, v_type = DType::kF16;  // of the cache: its rounding moves scores, too
-  CalibrationText check{};                           // other text, to see what the thresholds give there
-  std::function<void(int64_t passes)> on_progress = nullptr;
+  float tolerance = 0.003f;
+  int most_passes = 8;  // for each budget
+  std::vector<CheckText> check = {};
 };
 
 // A method that has nothing to set (a fixed list of units) is a UserError.

@@ -29,6 +29,12 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
     fail("{}: 'held' must be a share from 0 to 1, got {:g}", where, point.held);
   if (!(point.budget > 0 && point.budget <= 1))
     fail("{}: a calibrated budget must be above 0 and at most 1, got {:g}", where, point.budget);
+  if (json.contains("kinds")) {
+    if (!json["kinds"].is_array())
+      fail("{}: 'kinds' of a calibration point must be a list of numbers", where);
+    for (const Json& value : json["kinds"])
+      point.of_kinds.push_back(number(Json{{"kinds", value}}, "kinds", where));
+  }
   const Json thresholds = json.value("thresholds", Json());
   if (!thresholds.is_array() || static_cast<int64_t>(thresholds.size()) != units)
     fail("{}: a calibration point needs {} thresholds, got {}", where, units,
@@ -42,7 +48,64 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
   return point;
 }
 
+std::string text(const Json& json, const char* key, const std::string& where) {
+  if (!json.is_object() || !json.contains(key) || !json[key].is_string())
+    fail("{}: a calibration needs a text '{}'", where, key);
+  return json[key].get<std::string>();
+}
+
+CalibratedQuality quality_from(const Json& json, const std::string& where) {
+  CalibratedQuality quality{text(json, "measure", where), number(json, "limit", where),
+                            number(json, "budget", where), number(json, "bound", where),
+                            text(json, "kind", where)};
+  if (!(quality.budget > 0 && quality.budget <= 1))
+    fail("{}: a calibrated quality's budget must be above 0 and at most 1, got {:g}", where, quality.budget);
+  return quality;
+}
+
+// Older tables are the list of points alone.
+Calibration table_from(const std::string& type, const Json& json, int64_t units, const std::string& where) {
+  const Json points = json.is_object() ? json.value("points", Json()) : json;
+  if (!points.is_array() || points.empty())
+    fail("{}: the calibration of '{}' must be a list of points", where, printable(type));
+  Calibration table;
+  table.weight_type = type;
+  for (const Json& point : points) {
+    table.points.push_back(point_from(point, units, where));
+    const size_t last = table.points.size() - 1;
+    if (last > 0 && table.points[last].budget >= table.points[last - 1].budget)
+      fail("{}: calibrated budgets must fall, got {:g} after {:g}", where, table.points[last].budget,
+           table.points[last - 1].budget);
+  }
+  if (!json.is_object()) return table;
+  const auto list = [&](const char* key) {
+    const Json items = json.value(key, Json::array());
+    if (!items.is_array()) fail("{}: '{}' of a calibration must be a list", where, key);
+    return items;
+  };
+  for (const Json& kind : list("kinds")) table.kinds.push_back(text(Json{{"kind", kind}}, "kind", where));
+  for (const Json& quality : list("qualities")) table.qualities.push_back(quality_from(quality, where));
+  return table;
+}
+
 }  // namespace
+
+float Calibration::budget_for(const std::string& measure, float limit) const {
+  const CalibratedQuality* best = nullptr;
+  std::string known;
+  for (const CalibratedQuality& each : qualities) {
+    known += fmt::format("{}{}={:g}", known.empty() ? "" : ", ", each.measure, each.limit);
+    // A stricter one keeps this one too.
+    if (each.measure != measure || each.limit > limit * (1 + 1e-6f)) continue;
+    if (!best || each.budget < best->budget) best = &each;
+  }
+  if (!best)
+    fail(
+        "no calibrated budget keeps {}={:g}: the table has {}; fathom calibrate --quality {}={:g} measures "
+        "it",
+        measure, limit, known.empty() ? "none" : known, measure, limit);
+  return best->budget;
+}
 
 std::vector<float> Calibration::thresholds(float budget) const {
   if (points.empty()) fail("the calibration table is empty");
@@ -81,18 +144,7 @@ std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t
   if (!json.is_object()) fail("{}: the calibration must be a JSON object", where);
   std::vector<Calibration> tables;
   for (const auto& [type, points] : json.items()) {
-    if (!points.is_array() || points.empty())
-      fail("{}: the calibration of '{}' must be a list", where, printable(type));
-    Calibration table;
-    table.weight_type = type;
-    for (const Json& point : points) {
-      table.points.push_back(point_from(point, units, where));
-      const size_t last = table.points.size() - 1;
-      if (last > 0 && table.points[last].budget >= table.points[last - 1].budget)
-        fail("{}: calibrated budgets must fall, got {:g} after {:g}", where, table.points[last].budget,
-             table.points[last - 1].budget);
-    }
-    tables.push_back(std::move(table));
+    tables.push_back(table_from(type, points, units, where));
   }
   return tables;
 }
@@ -109,10 +161,19 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       if (std::isfinite(point.achieved)) one["achieved"] = point.achieved;
       if (std::isfinite(point.checked)) one["checked"] = point.checked;
       if (std::isfinite(point.held)) one["held"] = point.held;
+      if (!point.of_kinds.empty()) one["kinds"] = point.of_kinds;
       one["thresholds"] = thresholds;
       points.push_back(one);
     }
-    json[table.weight_type] = points;
+    Json one{{"points", points}};
+    if (!table.kinds.empty()) one["kinds"] = table.kinds;
+    for (const CalibratedQuality& each : table.qualities)
+      one["qualities"].push_back({{"measure", each.measure},
+                                  {"limit", each.limit},
+                                  {"budget", each.budget},
+                                  {"bound", each.bound},
+                                  {"kind", each.kind}});
+    json[table.weight_type] = one;
   }
   return json.dump();
 }

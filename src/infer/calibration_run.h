@@ -1,0 +1,70 @@
+// A text run through a model under a method, as inference goes, to see what thresholds give.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "base/error.h"
+#include "model/kv_cache.h"
+#include "model/transformer.h"
+#include "skip/method_policy.h"
+
+namespace fathom {
+
+using CalibrationText = std::vector<std::vector<BatchRow>>;  // whole sequences; how they are cut into batches
+                                                             // changes nothing
+// Somebody asked to stop.
+class CalibrationCancelled : public UserError {
+ public:
+  CalibrationCancelled() : UserError("calibration was interrupted: nothing is stored") {}
+};
+
+struct CalibrationRunOptions {
+  DType k_type = DType::kF16, v_type = DType::kF16;  // of the cache: its rounding moves scores, too
+  const std::atomic<bool>* cancel = nullptr;         // heard before every pass
+  std::function<void(int64_t passes)> on_progress = nullptr;
+};
+
+// What a text took: of the dense multiply-adds, and of the dense cache's entries.
+struct CalibrationOutcome {
+  float beta = 1, held = 1;
+};
+
+class CalibrationRunner {
+ public:
+  CalibrationRunner(Context& ctx, const Model& model, const MethodPolicy& policy,
+                    CalibrationRunOptions options)
+      : ctx_(ctx), model_(model), policy_(policy), options_(std::move(options)) {}
+
+  // At these thresholds (2L). `scores` (2L): gets every row's score at every unit that was asked.
+  CalibrationOutcome run(const CalibrationText& text, const std::vector<float>& thresholds,
+                         std::vector<std::vector<float>>* scores = nullptr) const;
+
+  // Finds thresholds on the way: at each unit the given share of the rows skips, in the order of the network.
+  // All sequences in one pass, for a quantile is one of all rows.
+  CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit) const;
+
+ private:
+  struct Totals {
+    uint64_t madds = 0, dense = 0;
+    int64_t held = 0, dense_held = 0;
+  };
+  void pass(const std::vector<BatchRow>& rows, const std::vector<float>* thresholds,
+            std::vector<std::vector<float>>* scores, ThresholdFit* fit, Totals& totals) const;
+  int64_t entries_held(KvCache& cache) const;
+
+  Context& ctx_;
+  const Model& model_;
+  const MethodPolicy& policy_;
+  CalibrationRunOptions options_;
+};
+
+// A cache with room for these rows.
+KvCache cache_for(Context& ctx, const ModelConfig& config, const SkipPolicy& policy,
+                  const std::vector<BatchRow>& rows, const CalibrationRunOptions& options);
+
+// The sequences of all batches as one batch, numbered anew.
+std::vector<BatchRow> joined(const CalibrationText& text);
+
+}  // namespace fathom

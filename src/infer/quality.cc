@@ -1,0 +1,194 @@
+#include "infer/quality.h"
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+
+#include "base/format.h"
+#include "ops/cross_entropy.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+constexpr size_t kRowsOfAPass = 2048;  // two sets of logits are in memory
+
+// Σ over a sequence's tokens, and how many.
+struct Sums {
+  double kl = 0, nll = 0, tokens = 0;
+};
+
+// Sequences of one pass; rows that have a next token want logits.
+struct Piece {
+  std::vector<BatchRow> rows;
+  std::vector<int32_t> targets, sequences;  // of the rows that want logits
+};
+
+std::vector<Piece> pieces_of(const CalibrationText& text) {
+  std::map<int32_t, std::vector<BatchRow>> sequences;
+  for (const BatchRow& row : joined(text)) sequences[row.sequence].push_back(row);
+  std::vector<Piece> pieces;
+  for (auto& [sequence, rows] : sequences) {
+    if (pieces.empty() || pieces.back().rows.size() + rows.size() > kRowsOfAPass) pieces.emplace_back();
+    Piece& piece = pieces.back();
+    const int32_t slot = piece.rows.empty() ? 0 : piece.rows.back().sequence + 1;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      rows[i].sequence = slot;
+      rows[i].wants_logits = i + 1 < rows.size();
+      if (rows[i].wants_logits) {
+        piece.targets.push_back(rows[i + 1].token);
+        piece.sequences.push_back(slot);
+      }
+      piece.rows.push_back(rows[i]);
+    }
+  }
+  return pieces;
+}
+
+class Comparison {
+ public:
+  Comparison(Context& ctx, const Model& model, const MethodPolicy& policy,
+             const std::vector<float>& thresholds, const CalibrationRunOptions& options)
+      : ctx_(ctx), model_(model), policy_(policy), thresholds_(thresholds), options_(options) {}
+
+  // Adds the piece's sequences.
+  void run(const Piece& piece, std::vector<Sums>& all) {
+    if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) throw CalibrationCancelled();
+    const ArenaScope scope(ctx_);
+    const Tensor base = logits(piece, DensePolicy()), ours = logits(piece, policy_);
+    const auto rows = static_cast<int64_t>(piece.targets.size());
+    const Tensor targets = Tensor::from(ctx_, piece.targets, {rows});
+    size_t begin = 0;
+    while (begin < piece.sequences.size()) {
+      size_t end = begin;
+      while (end < piece.sequences.size() && piece.sequences[end] == piece.sequences[begin]) ++end;
+      const ArenaScope sequence(ctx_);
+      const auto count = static_cast<int64_t>(end - begin);
+      const Tensor ones = Tensor::from(ctx_, std::vector<float>(end - begin, 1.0f), {count});
+      const auto part = [&](const Tensor& x) { return x.rows(static_cast<int64_t>(begin), count); };
+      Sums sums;
+      sums.kl = value(kl_divergence(ctx_, part(base), part(ours), ones));
+      sums.nll = value(cross_entropy(ctx_, part(ours), part(targets), ones)) -
+                 value(cross_entropy(ctx_, part(base), part(targets), ones));
+      sums.tokens = static_cast<double>(end - begin);
+      all.push_back(sums);
+      begin = end;
+    }
+  }
+
+ private:
+  Tensor logits(const Piece& piece, const SkipPolicy& policy) {
+    const Batch batch = make_batch(ctx_, piece.rows);
+    KvCache cache = cache_for(ctx_, model_.config, policy, piece.rows, options_);
+    const std::unique_ptr<PolicyState> state = policy.make_state(ctx_, model_.config, batch.sequences);
+    if (auto* skip = dynamic_cast<SkipState*>(state.get())) {
+      for (int32_t s = 0; s < batch.sequences; ++s) skip->set_thresholds(ctx_, s, thresholds_);
+    }
+    return forward(ctx_, model_, batch, cache, policy, *state);
+  }
+  double value(const Tensor& one) {
+    float number = 0;
+    copy_to_host(ctx_, one, std::span(&number, 1));
+    return static_cast<double>(number);
+  }
+
+  Context& ctx_;
+  const Model& model_;
+  const MethodPolicy& policy_;
+  const std::vector<float>& thresholds_;
+  const CalibrationRunOptions& options_;
+};
+
+// A ratio of sums over sequences, which differ in length: the error of their residuals.
+Estimate estimate(const std::vector<Sums>& all, double Sums::*what) {
+  double sum = 0, tokens = 0, squares = 0;
+  for (const Sums& each : all) {
+    sum += each.*what;
+    tokens += each.tokens;
+  }
+  const auto n = static_cast<double>(all.size());
+  const double mean = sum / tokens;
+  for (const Sums& each : all) squares += std::pow(each.*what - mean * each.tokens, 2);
+  return {mean, std::sqrt(squares * n / (n - 1)) / tokens};
+}
+
+// What the limit is compared with, in the limit's own unit.
+double bound_of(const Divergence& measured, const QualityLimit& limit) {
+  return limit.measure == "kl" ? measured.kl.upper() : std::exp(measured.nll.upper());
+}
+
+}  // namespace
+
+QualityLimit parse_quality(const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::string measure = text.substr(0, equals);
+  const bool kl = measure == "kl";
+  if (equals != std::string::npos && (kl || measure == "ppl")) {
+    const std::string number = text.substr(equals + 1);
+    char* rest = nullptr;
+    const float limit = std::strtof(number.c_str(), &rest);
+    if (!number.empty() && *rest == 0 && std::isfinite(limit) && limit > (kl ? 0.0f : 1.0f))
+      return {measure, limit};
+  }
+  fail("a quality must be kl=NATS (above 0) or ppl=RATIO (above 1), got '{}'", printable(text));
+}
+
+Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& policy,
+                      const CalibrationText& text, const std::vector<float>& thresholds,
+                      const CalibrationRunOptions& options) {
+  std::vector<Sums> all;
+  Comparison comparison(ctx, model, policy, thresholds, options);
+  for (const Piece& piece : pieces_of(text)) comparison.run(piece, all);
+  if (all.size() < 2)
+    fail("a bound on quality needs at least two sequences of each kind of text, got {}", all.size());
+  if (options.on_progress) options.on_progress(1);
+  return {estimate(all, &Sums::kl), estimate(all, &Sums::nll)};
+}
+
+CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,
+                                    const Calibration& table, const QualityLimit& limit,
+                                    const CalibrateOptions& options) {
+  if (options.check.empty()) fail("a bound on quality needs text that was kept back");
+  const auto at = [&](float budget) {
+    CalibratedQuality worst{limit.measure, limit.limit, budget, -INFINITY};
+    for (const CheckText& each : options.check) {
+      const double bound =
+          bound_of(divergence(ctx, model, policy, each.text, table.thresholds(budget), options), limit);
+      if (bound <= static_cast<double>(worst.bound)) continue;
+      worst.bound = static_cast<float>(bound);
+      worst.kind = each.kind;
+    }
+    return worst;
+  };
+  CalibratedQuality kept = at(table.points.front().budget);
+  if (!(kept.bound <= limit.limit))
+    fail(
+        "{}={:g} cannot be kept: on {} its upper 95 % bound is {:.4g} at a budget of {:g} already, the most "
+        "that "
+        "this model runs",
+        limit.measure, limit.limit, printable(kept.kind), kept.bound, kept.budget);
+  // Quality falls with the budget, nearly always: the first point that fails ends the search, halved to
+  // 0.005.
+  std::optional<float> fails;
+  for (size_t i = 1; i < table.points.size() && !fails; ++i) {
+    if (!std::isfinite(table.points[i].achieved)) continue;
+    const CalibratedQuality next = at(table.points[i].budget);
+    if (next.bound <= limit.limit) {
+      kept = next;
+    } else {
+      fails = table.points[i].budget;
+    }
+  }
+  while (fails && kept.budget - *fails > 0.005f) {
+    const float middle = (kept.budget + *fails) / 2;
+    const CalibratedQuality next = at(middle);
+    if (next.bound <= limit.limit) {
+      kept = next;
+    } else {
+      fails = middle;
+    }
+  }
+  return kept;
+}
+
+}  // namespace fathom

@@ -1,0 +1,37 @@
+// How far a method's output is from the model without it, at full depth: the dial by quality instead of work.
+#pragma once
+
+#include <string>
+
+#include "infer/calibrate.h"
+
+namespace fathom {
+
+struct QualityLimit {
+  std::string measure;  // "kl" or "ppl"
+  float limit = 0;
+};
+
+// "kl=0.2", "ppl=1.1". Anything else is a UserError that says so.
+QualityLimit parse_quality(const std::string& text);
+
+// Of a text at thresholds, per token: a mean over all of them and the standard error of the sequences' means.
+struct Estimate {
+  double mean = 0, error = 0;
+  double upper() const { return mean + 1.645 * error; }  // 95 %, one side
+};
+struct Divergence {
+  Estimate kl;   // KL(without the method ‖ with it), nats
+  Estimate nll;  // by how much the next token's negative log-likelihood is higher, nats
+};
+Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& policy,
+                      const CalibrationText& text, const std::vector<float>& thresholds,
+                      const CalibrationRunOptions& options);
+
+// The smallest budget of the table that keeps the limit on every kind of text, as an upper 95 % bound. One
+// that cannot be kept is a UserError with the range.
+CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,
+                                    const Calibration& table, const QualityLimit& limit,
+                                    const CalibrateOptions& options);
+
+}  // namespace fathom
