@@ -36,7 +36,8 @@ def main():
     (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(source / name, out / name)
-    shutil.copytree(source / "skip", out / "skip")
+    if (source / "skip").exists():  # a dense model has none
+        shutil.copytree(source / "skip", out / "skip")
 
 
 if __name__ == "__main__":

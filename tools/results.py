@@ -118,7 +118,11 @@ class Runner:
         return []
 
     def run(self, step):
+        samples = self.out / "steps" / f"{step.name}.samples" if step.samples else None
         argv = self.argv(step) + self.prepare(step)
+        if samples:
+            samples.parent.mkdir(parents=True, exist_ok=True)
+            argv += ["--samples", str(samples)]
         start = time.monotonic()
         # A step never outlives this program: a second one would write into the same folder.
         guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
@@ -128,6 +132,9 @@ class Runner:
             raise RuntimeError(lines[-1])
         record = {"key": step.key, "sources": self.sources(step), "command": shlex.join(argv), "seconds": round(time.monotonic() - start, 1),
                   "output": json.loads(done.stdout.strip().splitlines()[-1])}
+        if samples:
+            record["items"] = results_tables.item_scores(samples.read_text(), record["output"]["tasks"])
+            samples.unlink()
         shape = self.folder(step) and self.folder(step) / "last/config.json"
         if shape and shape.exists():  # steps/ alone is enough to write the tables again, anywhere
             record["shape"] = json.loads(shape.read_text())

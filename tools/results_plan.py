@@ -12,8 +12,9 @@ WORD_ORDER = "{out}/word_order.jsonl"
 
 
 class Step:
-    def __init__(self, name, argv, needs=(), alone=False, folder=None):
+    def __init__(self, name, argv, needs=(), alone=False, folder=None, samples=False):
         self.name, self.argv, self.needs = name, [str(a) for a in argv], list(needs)
+        self.samples = samples  # it can write each item's result; no part of the key: what is done stays done
         self.folder = folder  # what it writes, emptied before it starts anew
         self.alone = alone or any(need.alone for need in needs)  # measures time: nothing runs beside it
         text = "\0".join(self.argv + [need.key for need in self.needs])
@@ -146,4 +147,5 @@ class Plan:
                     "{out}/inspect/" + step, *chosen, "-t", "{threads}"]
         else:
             raise SystemExit(f"results.py: no measure '{kind}'")
-        return self.step(step, argv, needs, kind in ("bench", "generate", "speculate"))
+        return self.step(step, argv, needs, kind in ("bench", "generate", "speculate"),
+                         samples=kind in ("eval", "lambada"))

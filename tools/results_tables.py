@@ -1,4 +1,10 @@
-"""Finished steps as tables: a line for every row of the paper and every point at which it was measured."""
+"""Finished steps as tables: a line for every row of the paper and every point at which it was measured.
+
+Rows of a table are measured on the same windows and items. Where these were kept, each point is compared with the rows that
+the table's "beside" names, {"dense": ROW, "fixed": {"0.85": ROW, …}}: the difference, its paired standard error, and whether
+it is level (less than 1.96 of them), better or worse.
+"""
+import json
 import math
 
 SAVINGS = {"skip_ratio": "skip ratio", "block_flops": "block FLOPs", "net_flops": "net FLOPs", "net_bytes": "net bytes"}
@@ -19,7 +25,7 @@ def points(tables, plan):
                     steps["shape"] = measured(plan, "train", row, at)
                     steps["against"] = measured(plan, "train", {"model": table["against"]}, at)
                 found.append({"table": table["name"], "row": row["row"], "at": at, "paper": row.get("paper", "–"),
-                              "model": row["model"], "steps": steps})
+                              "model": row["model"], "steps": steps, "beside": table.get("beside", {})})
     return found
 
 
@@ -49,6 +55,70 @@ def accuracy(tasks):
         errors.append(task["acc_norm_stderr" if norm else "stderr"] or 0.0)
     n = len(values)
     return 100 * sum(values) / n, 100 * math.sqrt(sum(e * e for e in errors)) / n
+
+
+def item_scores(samples, tasks):
+    """By task: 1 for each item that eval's --samples has right, per character where the task has it so, else 0."""
+    scores = {name: [] for name in tasks}
+    for sample in map(json.loads, samples.splitlines()):
+        if "gold" in sample:
+            norm = tasks[sample["task"]]["acc_norm"] is not None
+            right = sample["predicted_norm" if norm else "predicted"] == sample["gold"]
+        else:
+            right = sample["greedy"] if "greedy" in sample else sample["exact_match"]["right"]
+        scores[sample["task"]].append(int(right))
+    return scores
+
+
+def paired(ours, theirs):
+    """The mean of the items' differences and its standard error, of the same items."""
+    differences = [a - b for a, b in zip(ours, theirs, strict=True)]
+    n = len(differences)
+    mean = sum(differences) / n
+    return mean, math.sqrt(sum((d - mean) ** 2 for d in differences) / (n - 1) / n) if n > 1 else math.nan
+
+
+def verdict(mean, error, lower_is_better):
+    if math.isnan(error):
+        return ""
+    if mean == 0 or abs(mean) < 1.96 * error:
+        return " level"
+    return " better" if (mean < 0) == lower_is_better else " worse"
+
+
+def difference(kind, ours, theirs):
+    """The cell of a measure of two points; None: not measured on the same items, or these were not kept."""
+    if kind == "nll":
+        a, b = (record["output"].get("windows") for record in (ours, theirs))
+        if not a or not b or len(a) != len(b):
+            return None
+        mean, error = paired(a, b)
+        return f"{mean:+.3f} ± {error:.3f}{verdict(mean, error, True)}"
+    a, b = (record.get("items") for record in (ours, theirs))
+    if not a or not b or {t: len(i) for t, i in a.items()} != {t: len(i) for t, i in b.items()}:
+        return None
+    parts = [paired(a[task], b[task]) for task in a]  # tasks are apart: so are their errors
+    mean, error = sum(p[0] for p in parts) / len(parts), math.sqrt(sum(p[1] ** 2 for p in parts)) / len(parts)
+    return f"{100 * mean:+.1f} ± {100 * error:.1f}{verdict(mean, error, False)}"
+
+
+PAIRED = {"nll": "NLL", "eval": "accuracy", "lambada": "accuracy"}
+
+
+def comparisons(point, beside, found, done):
+    """The cells against each row that the table names: at the same budget, or by its own rule."""
+    cells = {}
+    for name, rows in beside.items():
+        row = rows.get(str(point["at"])) if isinstance(rows, dict) else rows
+        if row is None or row == point["row"]:
+            continue
+        others = [p for p in found if p["table"] == point["table"] and p["row"] == row and p["at"] in (point["at"], "own")]
+        for kind in [k for k in point["steps"] if k in PAIRED] if others else []:
+            records = [done.get(p["steps"][kind].name) if kind in p["steps"] else None for p in (point, others[0])]
+            cell = difference(kind, *records) if all(records) else None
+            if cell:
+                cells[f"{PAIRED[kind]} against {name}"] = cell
+    return cells
 
 
 def speed(measured):
@@ -114,6 +184,7 @@ def results(found, runner):
             row["missing"] = f"not yet run: `make results-{runner.paper}`"
         else:
             row.update(measures(records))
+            row["cells"].update(comparisons(point, point["beside"], found, runner.done))
         rows.append(row)
     return rows
 
@@ -125,11 +196,13 @@ def measures(records):
     cells = {}
     for kind, output in outputs.items():
         cells.update(columns(kind, output, plain))
-    savings = next((o for o in outputs.values() if "block_flops" in o), {})
+    source = next((kind for kind, o in outputs.items() if "block_flops" in o), None)
+    savings = outputs.get(source, {})
+    where = " (items)" if source == "eval" and "nll" in outputs else ""  # not the NLL's own
     scale = cost(shape["shape"]) / cost(against["shape"]) if shape else 1.0
     for key, title in SAVINGS.items():
         if key in savings:
-            cells[title] = f"{savings[key] * (scale if key == 'net_flops' else 1.0):.2f}"
+            cells[title + where] = f"{savings[key] * (scale if key == 'net_flops' else 1.0):.2f}"
     return {"cells": cells, "output": outputs, "commands": [record["command"] for record in records.values()]}
 
 
@@ -138,9 +211,11 @@ def line(cells):
 
 
 def together(cells):
-    """One cell of several points: a · b · c, with the largest standard error where each has one."""
+    """One cell of several points: a · b · c, with the largest standard error where each has one; differences whole."""
     if len(set(cells)) == 1:
         return cells[0]
+    if any(c.endswith((" level", " better", " worse")) for c in cells):
+        return " · ".join(cells)
     parts = [c.split(" ± ") for c in cells]
     known = [p[1] for p in parts if len(p) == 2]
     error = f" ± {max(known, key=float)}" if known else ""
@@ -177,6 +252,8 @@ def markdown(paper, tables, rows):
                 known = f" (the paper: {r['paper']})" if "paper" in r else ""
                 text += f"- {r['row']}{known}: not run here, because {r['not_run']}\n"
         if mine:
-            text += "\n" if len(table["rows"]) > len({r["row"] for r in mine}) else ""
+            if "baselines_in" in table:
+                text += f"A fixed list and random skipping, trained alike: {' and '.join(table['baselines_in'])}.\n"
+            text += "\n" if "baselines_in" in table or len(table["rows"]) > len({r["row"] for r in mine}) else ""
             text += f"`tools/results.py {paper} --only '{table['name']}'`. {table['agreement']}".rstrip() + "\n"
     return text

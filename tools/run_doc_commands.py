@@ -26,7 +26,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SMALL_TRAINING = ["--set", "schedule_steps=20", "--set", "batch=2", "--set", "context=64"]
+SMALL_TRAINING = ["--set", "schedule_steps=20", "--set", "batch=2", "--set", "context=64", "--set", "prepare_tokens=512"]
 SMOKE = {
     "train": SMALL_TRAINING,
     "tune": [*SMALL_TRAINING, "--set", "method.protect=[0]"],  # the small model has fewer layers than a recipe may name
@@ -123,7 +123,7 @@ def stand_ins(folder, fathom):
     (folder / "README.md").write_text((ROOT / "README.md").read_text()[:500])  # it is scored
     novel = (ROOT / "configs/small/secret_garden.txt").read_text()[:40000]
     (folder / "data").mkdir()
-    for name in ("text", "held-out", "articles", "wikitext2-test", "data/wikipedia-train", "data/wikinews-train",
+    for name in ("text", "held-out", "novels", "articles", "wikitext2-test", "data/wikipedia-train", "data/wikinews-train",
                  "data/novels-train"):
         (folder / f"{name}.txt").write_text(novel)
     (folder / "PROMPT").write_text("Mary went to the garden")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Mean NLL of a text in windows that do not overlap, no BOS: window_nll.py FATHOM TEXT WINDOW TOKENS [SCORE OPTIONS…]
 
-Runs `fathom score` on each window and prints one JSON object: nll, its standard error over the windows, tokens, and the
-savings, each the mean over the windows.
+Runs `fathom score` on each window and prints one JSON object: nll, its standard error over the windows, tokens, the
+savings, each the mean over the windows, and the nll of each window, so that two models can be compared window by window.
 """
 import json
 import math
@@ -31,5 +31,5 @@ for begin in range(0, len(ids) - window + 1, window):
 count = len(nlls)
 mean = sum(nlls) / count
 error = math.sqrt(sum((x - mean) ** 2 for x in nlls) / max(1, count - 1) / count)
-print(json.dumps({"nll": mean, "stderr": error, "tokens": count * window,
+print(json.dumps({"nll": mean, "stderr": error, "tokens": count * window, "windows": nlls,
                   **{field: sums[field] / count for field in fields}}))
