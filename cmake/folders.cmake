@@ -50,7 +50,7 @@ function(fathom_folder name)
   add_library(fathom_${name} STATIC ${sources})
   set_target_properties(fathom_${name} PROPERTIES EXPORT_NAME ${name})
   target_include_directories(fathom_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
-                                                   $<INSTALL_INTERFACE:include/fathom>)
+                                                   $<INSTALL_INTERFACE:include>)
   target_compile_features(fathom_${name} PUBLIC cxx_std_20)
   target_link_libraries(fathom_${name} PUBLIC ${arg_LINK})
   if(arg_AFTER)

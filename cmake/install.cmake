@@ -1,4 +1,4 @@
-# make install: the program, the libraries with their headers, and a CMake package whose target is fathom::fathom.
+# make install: the program, the libraries with their one header, and a CMake package whose target is fathom::fathom.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fathom)
@@ -13,9 +13,7 @@ target_link_libraries(fathom_library INTERFACE ${libraries})
 install(TARGETS fathom)
 install(TARGETS ${libraries} fathom_library EXPORT fathom)
 install(EXPORT fathom NAMESPACE fathom:: FILE fathomTargets.cmake DESTINATION ${package})
-foreach(folder ${folders})
-  install(DIRECTORY src/${folder} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/fathom FILES_MATCHING PATTERN *.h)
-endforeach()
+install(FILES src/infer/fathom.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY models/ DESTINATION ${CMAKE_INSTALL_DATADIR}/fathom/models)  # -m builtin
 configure_package_config_file(cmake/fathomConfig.cmake.in fathomConfig.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(fathomConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -10,6 +10,7 @@
 #include "infer/draft.h"
 #include "infer/engine.h"
 #include "infer/generate.h"
+#include "infer/plain_answer_test.h"
 #include "infer/score.h"
 #include "model/load.h"
 #include "skip/adapter.h"
@@ -71,6 +72,7 @@ TEST_F(SmolLM2, F32GreedyTextMatchesTransformers) {
     Generator generator(engine.feeder);
     GenerateOptions options;
     options.sampler.temperature = 0;
+    options.ignore_eos = true;
     const auto expected = prompt.at("ids").get<std::vector<int32_t>>();
     options.max_tokens = static_cast<int64_t>(expected.size());
     EXPECT_EQ(generator.run(prompt.at("prompt_ids").get<std::vector<int32_t>>(), options).ids, expected);
@@ -127,14 +129,12 @@ TEST_F(SmolLM2, SpeculationGivesTheSameTokens) {
     Feeder feeder(engine.ctx, engine.model, engine.cache, policy, *state);
     const auto begin = ids.begin() + i * 5 % (std::ssize(ids) - 40);
     const std::vector<int32_t> prompt(begin, begin + 8 + i % 32);
-    GenerateOptions options;
+    AnswerOptions options;
     options.sampler.temperature = 0;
     options.max_tokens = 24;
-    feeder.truncate(0, 0);
-    const std::vector<int32_t> plain = Generator(feeder).run(prompt, options).ids;
-    options.speculation = {rule, DraftLength::fixed(1 + i % 6)};
-    feeder.truncate(0, 0);
-    const GenerateResult result = Generator(feeder).run(prompt, options);
+    const std::vector<int32_t> plain = PlainWriter(feeder, options, prompt).run().ids;
+    const Speculation speculation{rule, DraftLength::fixed(1 + i % 6)};
+    const PlainAnswer result = PlainWriter(feeder, options, prompt, &speculation).run();
     EXPECT_EQ(result.ids, plain) << "prompt " << i;
     counts.drafted += result.speculation.drafted;
     counts.accepted += result.speculation.accepted;
@@ -145,14 +145,15 @@ TEST_F(SmolLM2, SpeculationGivesTheSameTokens) {
 }
 
 // Ragged requests through the engine: dense, and under the routers that ship at several budgets in one batch.
-// Each is what the generator gives alone.
-TEST_F(SmolLM2, TheEngineAnswersAsTheGeneratorDoes) {
+// Each is what it is alone.
+TEST_F(SmolLM2, TheEngineAnswersAsAloneTheyAre) {
   Context ctx({.threads = 2});
   const Model model = load_model(ctx, path_, {});
   Adapter adapter = load_adapter(ctx, FATHOM_SOURCE_DIR "/models/smollm2-135m-priced", model);
   const std::vector<Calibration> tables =
       calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, "adapter");
   ASSERT_EQ(tables.front().weight_type, weight_type_name(model));
+  const Budgets budgets(tables.front());
   const auto ids = read_json("score.json").at("ids").get<std::vector<int32_t>>();
   std::vector<Request> requests;
   for (const int64_t length : {3, 70, 20, 41, 7}) {
@@ -175,9 +176,9 @@ TEST_F(SmolLM2, TheEngineAnswersAsTheGeneratorDoes) {
     Feeder feeder(ctx, model, many, *policy, *together), alone(ctx, model, single, *policy, *one);
     std::vector<std::vector<int32_t>> heard;
     {
-      EngineOptions options;
+      BatcherOptions options;
       options.rows = 32;
-      options.calibration = &tables.front();
+      options.budgets = &budgets;
       Engine engine(feeder, options);
       std::vector<Answer> answers;
       for (const Request& request : requests) answers.push_back(std::move(engine.submit(request).front()));
@@ -194,11 +195,9 @@ TEST_F(SmolLM2, TheEngineAnswersAsTheGeneratorDoes) {
     for (size_t i = 0; i < requests.size(); ++i) {
       if (skips)
         static_cast<SkipState&>(*one).set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
-      GenerateOptions options;
-      static_cast<AnswerOptions&>(options) = requests[i];
+      AnswerOptions options = requests[i];
       options.end_ids = end_token_ids(model);
-      alone.truncate(0, 0);
-      EXPECT_EQ(heard[i], Generator(alone).run(requests[i].prompt, options).ids) << "request " << i;
+      EXPECT_EQ(heard[i], PlainWriter(alone, options, requests[i].prompt).run().ids) << "request " << i;
     }
   }
 }

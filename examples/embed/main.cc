@@ -1,42 +1,21 @@
-// The library in a program of your own: load a model, continue a prompt, print as it comes.
-//   embed MODEL PROMPT [TOKENIZER]
+// The library in a program of your own:  embed MODEL PROMPT [BUDGET]
+#include <fathom.h>
+
 #include <cstdio>
+#include <cstdlib>
 
-#include "infer/generate.h"
-#include "model/load.h"
-
-int main(int argc, char** argv) {
-  if (argc < 3) {
-    std::fprintf(stderr, "usage: embed MODEL PROMPT [TOKENIZER]\n");
-    return 2;
-  }
-  try {
-    fathom::Context ctx;  // this machine's CPU, all its cores
-    fathom::LoadOptions load;
-    if (argc > 3) load.tokenizer = argv[3];
-    fathom::Model model = fathom::load_model(ctx, argv[1], load);
-    fathom::arrange_weights(ctx, model);  // as this machine multiplies them fastest
-    if (!model.tokenizer) throw fathom::UserError("the model's files hold no tokenizer");
-
-    fathom::KvCache cache(ctx, model.config, {.context = 256});
-    fathom::DensePolicy policy;  // every row runs every layer
-    fathom::PolicyState state;
-    fathom::Feeder feeder(ctx, model, cache, policy, state);
-    fathom::Generator generator(feeder);
-
-    fathom::GenerateOptions options;
-    options.sampler.temperature = 0;  // greedy
-    options.max_tokens = 32;
-    options.end_ids = fathom::end_token_ids(model);
-    options.on_text = [](const fathom::TextPiece& piece) {
-      std::fwrite(piece.text.data(), 1, piece.text.size(), stdout);
-      std::fflush(stdout);
-    };
-    const fathom::GenerateResult result = generator.run(model.tokenizer->encode(argv[2]), options);
-    std::printf("\n%zu tokens, %.0f a second\n", result.ids.size(), result.decode_tokens_per_s());
-    return 0;
-  } catch (const fathom::UserError& error) {
-    std::fprintf(stderr, "embed: %s\n", error.what());
-    return 1;
-  }
+int main(int argc, char** argv) try {
+  if (argc < 3) return std::fprintf(stderr, "usage: embed MODEL PROMPT [BUDGET]\n"), 2;
+  const fathom::Runtime runtime = fathom::Runtime::open({.model = argv[1]});
+  fathom::Engine engine(runtime);
+  fathom::Request request = runtime.request(argv[2]);
+  request.sampler.temperature = 0;  // greedy
+  request.max_tokens = 32;
+  if (argc > 3) request.budget = std::strtof(argv[3], nullptr);  // share of the blocks' multiply-adds
+  fathom::Answer answer = std::move(engine.submit(request).front());
+  while (const auto token = answer.next()) std::fputs(token->text.c_str(), stdout);
+  const fathom::AnswerStats& stats = answer.end().stats;
+  std::printf("\n%.2f of the blocks' multiply-adds\n", stats.block_madds / stats.dense_block_madds);
+} catch (const std::exception& error) {
+  return std::fprintf(stderr, "embed: %s\n", error.what()), 1;
 }

@@ -35,47 +35,41 @@ BenchRunner::BenchRunner(Session& session, const Options& options) : options_(op
   const SkipPolicy& own = method_ ? static_cast<const SkipPolicy&>(*method_) : dense_;
   if (options.skipped_kv) keeping_ = std::make_unique<KeepingPolicy>(own, *options.skipped_kv);
   const SkipPolicy& policy = keeping_ ? *keeping_ : own;
-  state_ = policy.make_state(ctx, model.config, options.sequences);
-  if (options.has_threshold) {
-    const std::vector<float> thresholds(static_cast<size_t>(2 * model.config.layers), options.threshold);
-    for (int32_t s = 0; s < options.sequences; ++s)
-      static_cast<SkipState&>(*state_).set_thresholds(ctx, s, thresholds);
-  }
-  KvCacheOptions cache = session.cache_options();
-  cache.sequences = options.sequences;
-  cache.context = options.tokens;
-  cache.key_bias = policy.has_key_bias();
-  cache_ = std::make_unique<KvCache>(ctx, model.config, cache);
-  feeder_ = std::make_unique<Feeder>(ctx, model, *cache_, policy, *state_);
+  Sequences::Options how{session.cache_options()};
+  how.cache.sequences = options.sequences;
+  how.cache.context = options.tokens;
+  if (options.has_threshold)
+    how.thresholds.assign(static_cast<size_t>(2 * model.config.layers), options.threshold);
+  running_ = std::make_unique<Sequences>(ctx, model, policy, how);
   for (int32_t s = 0; s < options.sequences; ++s) sequences_.push_back(s);
 }
 
 void BenchRunner::bring_to(int32_t sequence, int64_t context) {
-  if (cache_->rows(sequence) < context || context == 0)
-    time_prefill(*feeder_, sequence, context, options_.chunk);
+  if (running_->cache().rows(sequence) < context || context == 0)
+    time_prefill(feeder(), sequence, context, options_.chunk);
   else
-    feeder_->truncate(sequence, context);
+    feeder().truncate(sequence, context);
 }
 
 double BenchRunner::prefill(int64_t count) {
-  const Work before = feeder_->work();
-  const double seconds = time_prefill(*feeder_, 0, count, options_.chunk);
-  prefill_madds_ = static_cast<double>((feeder_->work() - before).madds) / static_cast<double>(count);
+  const Work before = feeder().work();
+  const double seconds = time_prefill(feeder(), 0, count, options_.chunk);
+  prefill_madds_ = static_cast<double>((feeder().work() - before).madds) / static_cast<double>(count);
   return static_cast<double>(count) / seconds;
 }
 
 double BenchRunner::decode(int64_t context, int64_t steps) {
   for (const int32_t s : sequences_) bring_to(s, context);
-  const Work before = feeder_->work();
-  const double seconds = time_decode(*feeder_, sequences_, steps);
-  const Work work = feeder_->work() - before;
+  const Work before = feeder().work();
+  const double seconds = time_decode(feeder(), sequences_, steps);
+  const Work work = feeder().work() - before;
   decode_bytes_ = static_cast<double>(work.weight_bytes + work.cache_bytes) / static_cast<double>(steps);
   return static_cast<double>(steps * std::ssize(sequences_)) / seconds;
 }
 
 double BenchRunner::verify(int64_t context, int64_t rows, int64_t passes) {
   bring_to(0, context);
-  return static_cast<double>(rows * passes) / time_verify(*feeder_, context, rows, passes);
+  return static_cast<double>(rows * passes) / time_verify(feeder(), context, rows, passes);
 }
 
 }  // namespace fathom

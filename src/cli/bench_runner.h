@@ -29,18 +29,17 @@ class BenchRunner {
   // Of the last of these: what the kernels counted for a token of a prefill, and for a pass of a decode.
   double prefill_madds() const { return prefill_madds_; }
   double decode_bytes() const { return decode_bytes_; }
-  Savings savings() const { return feeder_->savings(); }
+  Savings savings() const { return running_->feeder().savings(); }
 
  private:
+  Feeder& feeder() { return running_->feeder(); }
   void bring_to(int32_t sequence, int64_t context);
 
   Options options_;
   DensePolicy dense_;
   std::unique_ptr<MethodPolicy> method_;
   std::unique_ptr<SkipPolicy> keeping_;  // the method with options_.skipped_kv
-  std::unique_ptr<PolicyState> state_;
-  std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<Feeder> feeder_;
+  std::unique_ptr<Sequences> running_;
   std::vector<int32_t> sequences_;
   double prefill_madds_ = 0, decode_bytes_ = 0;
 };

@@ -7,9 +7,9 @@
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/output.h"
-#include "cli/prompt.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
+#include "infer/chat_encoding.h"
 #include "infer/generate.h"
 
 namespace fathom {
@@ -19,13 +19,19 @@ constexpr const char* kHelp =
     "/exit ends, /reset forgets the conversation, /retry answers again, /help shows this; Ctrl-C cuts an "
     "answer short\n";
 
+// Depth is not shown, so nothing is recorded.
+BatcherOptions quiet(BatcherOptions options) {
+  options.records = false;
+  return options;
+}
+
 class Conversation {
  public:
   Conversation(Session& session, ChatTemplate chat, GenerateOptions options, std::string system)
       : session_(session),
         chat_(std::move(chat)),
         options_(std::move(options)),
-        generator_(session.feeder()) {
+        generator_(session.feeder(), quiet(session.engine_options())) {
     if (!system.empty()) messages_.push_back({"system", std::move(system)});
     start_ = messages_.size();
   }
@@ -143,7 +149,6 @@ int run_chat(const Arguments& arguments) {
   options.sampler = sampler_config(args, sampling, session.model().generation);
   options.max_tokens = tokens;
   options.stops = stops;
-  options.end_ids = end_token_ids(session.model());
   options.context_shift = o.context_shift;
   options.cancel = &interrupted();
   options.on_text = [](const TextPiece& piece) { print(for_terminal(piece.text)); };

@@ -55,7 +55,7 @@ int run_convert(const Arguments& arguments) {
         "--dtype {}: a folder or .safetensors holds f32, f16 or bf16; a .gguf holds {}", o.dtype, o.dtype));
   }
   if (!gguf) o.dtype.clear();  // save_hf converts
-  LoadedModel loaded = load_from_options(o);
+  LoadedModel loaded = load_named(load_request(o));
   refuse_to_overwrite(loaded.model, out);
   const SaveSummary summary = gguf ? save_gguf(*loaded.ctx, loaded.model, out)
                               : out.ends_with(".safetensors")

@@ -124,6 +124,7 @@ struct Report {
 bool run_task(Session& session, const Task& task, const EncodedTask& encoded, Report& report) {
   Progress progress(task.spec.name, static_cast<int64_t>(task.items.size()));
   BatchOptions batch;
+  batch.thresholds = session.thresholds();
   batch.whole = session.method() && session.method()->needs_whole_prompt();
   batch.cancel = &interrupted();
   batch.on_progress = [&](int64_t items) { progress.add(items); };

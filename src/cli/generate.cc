@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/prompt.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
+#include "infer/chat_encoding.h"
 
 namespace fathom {
 namespace {
@@ -87,14 +87,14 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   return encode_chat(tokenizer, chat_template_of(session.model(), o.chat_template), messages);
 }
 
-Speculation speculation(Session& session, const Options& o) {
+DraftOptions draft_options(const Options& o) {
   DraftOptions drafts;
   drafts.budget = o.draft_budget;
   if (o.speculate != "auto") drafts.drafts = parse_integer("--speculate", o.speculate, 1, kMostDrafts);
   const std::span<const std::string_view> names = enum_names(DraftKind{});
   if (!o.draft.empty())
     drafts.kind = static_cast<DraftKind>(std::find(names.begin(), names.end(), o.draft) - names.begin());
-  return session.use_drafts(drafts);
+  return drafts;
 }
 
 void log_depth(const std::vector<double>& depth, int64_t layers) {
@@ -120,8 +120,8 @@ void print_result(const GenerateResult& r, const Options& o, const Pieces& piece
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
     log_info(fmt::format("{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s; loaded in {:.2f} s",
-                         r.prompt_tokens, prefill, r.ids.size(), decode, session.load_seconds()));
-    const SpeculationCounts& s = r.speculation;
+                         r.stats.prompt_tokens, prefill, r.ids.size(), decode, session.load_seconds()));
+    const SpeculationCounts& s = r.stats.speculation;
     if (!o.speculate.empty())
       log_info(fmt::format("{} of {} drafted tokens stayed; {} drafting and {} verifying passes", s.accepted,
                            s.drafted, s.draft_passes, s.verify_passes));
@@ -131,18 +131,18 @@ void print_result(const GenerateResult& r, const Options& o, const Pieces& piece
   nlohmann::ordered_json out;
   out["text"] = r.text;
   out["ids"] = r.ids;
-  out["prompt_tokens"] = r.prompt_tokens;
+  out["prompt_tokens"] = r.stats.prompt_tokens;
   out["generated_tokens"] = r.ids.size();
   out["finish_reason"] = name_of(r.finish);
   out["prefill_tokens_per_s"] = prefill;
   out["decode_tokens_per_s"] = decode;
   out["load_seconds"] = session.load_seconds();
-  if (r.context_shifts > 0) out["context_shifts"] = r.context_shifts;
+  if (r.stats.context_shifts > 0) out["context_shifts"] = r.stats.context_shifts;
   if (!o.speculate.empty()) {
-    out["drafted"] = r.speculation.drafted;
-    out["accepted"] = r.speculation.accepted;
-    out["draft_passes"] = r.speculation.draft_passes;
-    out["verify_passes"] = r.speculation.verify_passes;
+    out["drafted"] = r.stats.speculation.drafted;
+    out["accepted"] = r.stats.speculation.accepted;
+    out["draft_passes"] = r.stats.speculation.draft_passes;
+    out["verify_passes"] = r.stats.speculation.verify_passes;
   }
   add_savings(out, session.feeder().savings());
   session.feeder().settle(0);
@@ -169,7 +169,7 @@ int run_generate(const Arguments& arguments) {
   options.sampler = sampler_config(args, o.sampling, session.model().generation);
   options.max_tokens = o.tokens;
   options.stops = o.stops;
-  if (!o.ignore_eos) options.end_ids = end_token_ids(session.model());
+  options.ignore_eos = o.ignore_eos;
   options.context_shift = o.model.context_shift;
   options.cancel = &interrupted();
   const int64_t layers = session.model().config.layers;
@@ -189,11 +189,14 @@ int run_generate(const Arguments& arguments) {
     fail("the prompt has {} tokens, the context {}: shorten the prompt or raise -c", length,
          session.context());
   }
-  if (!o.speculate.empty()) options.speculation = speculation(session, o);
+  if (!o.speculate.empty()) {
+    options.speculate = draft_options(o);
+    options.speculate->kind = session.use_drafts(*options.speculate);
+  }
   session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
-  Trace trace;
-  if (o.show_depth || o.model.json) session.feeder().record(&trace);
-  Generator generator(session.feeder());
+  BatcherOptions how = session.engine_options();
+  how.records = o.show_depth || o.model.json || options.speculate;
+  Generator generator(session.feeder(), how);
   const GenerateResult result = generator.run(prompt, options);
   print_result(result, o, pieces, options.sampler, session);
   if (shades) print(depth_legend(layers));

@@ -7,11 +7,11 @@
 #include "base/fields.h"
 #include "base/format.h"
 #include "base/progress.h"
-#include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
 #include "infer/calibrate.h"
+#include "infer/model_path.h"
 #include "io/file_kind.h"
 #include "io/gguf.h"
 #include "model/kv_cache.h"
@@ -210,7 +210,7 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
 
 // model_json(), and the method where there is one.
 Json model_and_method_json(const ModelOptions& o) {
-  LoadedModel loaded = load_from_options(o);
+  LoadedModel loaded = load_named(load_request(o));
   Json out = model_json(loaded.model);
   if (!o.adapter.empty()) {
     out.update(method_json(o.adapter, loaded, o.force_adapter));

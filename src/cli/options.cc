@@ -147,15 +147,15 @@ void add_sampling_options(Args& args, SamplingOptions& o) {
 }
 
 SamplerConfig sampler_config(const Args& args, const SamplingOptions& o, const GenerationDefaults& defaults) {
-  const auto pick = [&](const char* name, double given, float of_model) {
-    return args.given(name) || of_model < 0 ? static_cast<float>(given) : of_model;
+  SamplerConfig config = with_defaults({}, defaults);
+  const auto given = [&](const char* name, auto value, auto& into) {
+    if (args.given(name)) into = static_cast<std::remove_reference_t<decltype(into)>>(value);
   };
-  SamplerConfig config;
-  config.temperature = pick("--temp", o.temperature, defaults.temperature);
-  config.top_p = pick("--top-p", o.top_p, defaults.top_p);
-  config.min_p = pick("--min-p", o.min_p, defaults.min_p);
-  config.repeat_penalty = pick("--repeat-penalty", o.repeat_penalty, defaults.repeat_penalty);
-  config.top_k = args.given("--top-k") || defaults.top_k < 0 ? static_cast<int32_t>(o.top_k) : defaults.top_k;
+  given("--temp", o.temperature, config.temperature);
+  given("--top-k", o.top_k, config.top_k);
+  given("--top-p", o.top_p, config.top_p);
+  given("--min-p", o.min_p, config.min_p);
+  given("--repeat-penalty", o.repeat_penalty, config.repeat_penalty);
   config.repeat_last_n = static_cast<int32_t>(o.repeat_last_n);
   config.presence_penalty = static_cast<float>(o.presence_penalty);
   config.frequency_penalty = static_cast<float>(o.frequency_penalty);

@@ -24,7 +24,7 @@ int run_quantize(const Arguments& arguments) {
   if (!wanted) throw UsageError("quantize: --type is missing");
   if (!out.ends_with(".gguf"))
     throw UsageError(fmt::format("quantize: -o must end in .gguf, got '{}'", printable(out)));
-  LoadedModel loaded = load_from_options(o);
+  LoadedModel loaded = load_named(load_request(o));
   refuse_to_overwrite(loaded.model, out);
   convert_weights(*loaded.ctx, loaded.model, *wanted, true);
   int64_t kept = 0;

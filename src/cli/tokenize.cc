@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
-#include "cli/model_path.h"
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
+#include "infer/model_path.h"
 #include "io/file_kind.h"
 
 namespace fathom {

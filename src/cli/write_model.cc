@@ -5,8 +5,8 @@
 
 #include "base/format.h"
 #include "base/progress.h"
-#include "cli/model_path.h"
 #include "cli/output.h"
+#include "infer/model_path.h"
 #include "skip/adapter.h"
 
 namespace fathom {

@@ -15,6 +15,7 @@ namespace fathom {
 struct BatchOptions {
   int64_t rows = 512;  // of one pass. No result depends on it, nor on the number of sequences
   bool whole = false;  // the policy looks at whole prompts: nothing is cut in pieces, nothing shared
+  std::vector<float> thresholds = {};  // (2L) of the budget that generation runs at; empty: the policy's rule
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(int64_t items)> on_progress = nullptr;  // finished since the last call
 };

@@ -10,7 +10,7 @@
 #include "eval/harness_golden_test.h"
 #include "eval/plan.h"
 #include "eval/scores_test.h"
-#include "infer/generate.h"
+#include "infer/plain_answer_test.h"
 #include "infer/score.h"
 #include "infer/story_model_test.h"
 
@@ -194,17 +194,18 @@ TEST(Evaluate, ExamplesAreComputedOnce) {
   }
 }
 
-TEST_P(Examples, GeneratesWhatTheGeneratorDoes) {
+TEST_P(Examples, GeneratesWhatIsGeneratedAlone) {
   const Task task = story_task(TaskKind::kGenerate, GetParam());
   StoryModel one;
   const EncodedTask encoded = encode_task(task, RequestEncoder(*one.model.tokenizer, 512));
   std::vector<std::string> alone;
   for (const ItemRequests& item : encoded.items) {
-    GenerateOptions options;
+    AnswerOptions options;
     options.sampler.temperature = 0;
     options.max_tokens = 24;
     options.stops = {"."};
-    const GenerateResult result = Generator(one.feeder).run(item.front().tokens, options);
+    options.end_ids = end_token_ids(one.model);
+    const PlainAnswer result = PlainWriter(one.feeder, options, item.front().tokens).run();
     alone.emplace_back(before_stops(one.model.tokenizer->decode(result.ids), options.stops));
     one.feeder.truncate(0, 0);
   }

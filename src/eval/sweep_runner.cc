@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/format.h"
+#include "infer/sequences.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -18,42 +19,34 @@ class Lane {
  public:
   Lane(const SweepRun& run, const RunnerOptions& options, int64_t context, int64_t sequences)
       : policy_(run.policy ? static_cast<const SkipPolicy&>(*run.policy) : dense_),
-        cache_(run.model.ctx, run.model.model.config,
-               {.sequences = sequences,
-                .context = context,
-                .k_type = options.k_type,
-                .v_type = options.v_type,
-                .key_bias = policy_.has_key_bias()}),
-        state_(policy_.make_state(run.model.ctx, run.model.model.config, sequences)),
-        feeder_(run.model.ctx, run.model.model, cache_, policy_, *state_) {
-    if (run.thresholds.empty()) return;
-    for (int32_t s = 0; s < sequences; ++s)
-      static_cast<SkipState&>(*state_).set_thresholds(run.model.ctx, s, run.thresholds);
-  }
-  Feeder& feeder() { return feeder_; }
+        running_(run.model.ctx, run.model.model, policy_,
+                 {.cache = {.sequences = sequences,
+                            .context = context,
+                            .k_type = options.k_type,
+                            .v_type = options.v_type},
+                  .thresholds = run.thresholds}) {}
+  Feeder& feeder() { return running_.feeder(); }
 
   // The sequence holds these tokens, and no others.
   void hold(std::span<const int32_t> tokens) {
     const auto wanted = static_cast<int64_t>(tokens.size());
-    if (feeder_.truncate(0, std::min(cache_.rows(0), wanted)) == wanted) return;
-    const ArenaScope scope(feeder_.context());
-    feeder_.truncate(0, 0);
-    feeder_.feed(0, tokens, LogitsFor::kLast);
+    if (feeder().truncate(0, std::min(running_.cache().rows(0), wanted)) == wanted) return;
+    const ArenaScope scope(feeder().context());
+    feeder().truncate(0, 0);
+    feeder().feed(0, tokens, LogitsFor::kLast);
   }
   // -> seconds
   double decode(std::span<const int32_t> token) {
-    const ArenaScope scope(feeder_.context());
+    const ArenaScope scope(feeder().context());
     const auto begin = std::chrono::steady_clock::now();
-    feeder_.feed(0, token, LogitsFor::kLast);
+    feeder().feed(0, token, LogitsFor::kLast);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
 
  private:
   DensePolicy dense_;
   const SkipPolicy& policy_;
-  KvCache cache_;
-  std::unique_ptr<PolicyState> state_;
-  Feeder feeder_;
+  Sequences running_;
 };
 
 // The task's own text, begun again where it is short.
@@ -83,6 +76,7 @@ SweepChunk SweepRunner::run_chunk(Feeder& feeder, const SweepRun& run, const Swe
   encoded.items.assign(task.encoded.items.begin() + static_cast<ptrdiff_t>(begin),
                        task.encoded.items.begin() + static_cast<ptrdiff_t>(end));
   BatchOptions batch;
+  batch.thresholds = run.thresholds;
   batch.whole = run.policy && run.policy->needs_whole_prompt();
   batch.cancel = options_.cancel;
   batch.on_progress = options_.on_progress;

@@ -28,7 +28,7 @@ TEST_P(MixedRequests, AreEachAsAlone) {
   int64_t tokens = 0, accepted = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Heard heard = hear(answers[i]);
-    const GenerateResult alone = rig.generate_alone(requests[i]);
+    const PlainAnswer alone = rig.generate_alone(requests[i]);
     ASSERT_EQ(heard.ids, alone.ids) << "request " << i;
     ASSERT_EQ(heard.depth, alone.depth) << "request " << i;
     ASSERT_EQ(heard.end.reason, alone.finish) << "request " << i;
@@ -98,7 +98,7 @@ TEST(Answers, SeveralAnswersToOnePrompt) {
 // The prompt's 100 rows once; then, for each of the others, the last of them again.
 TEST(Answers, SeveralAnswersShareTheirPrompt) {
   EngineRig rig(R"({"name": "dense"})", 4);
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.keep_prefixes = false;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
@@ -160,8 +160,8 @@ TEST(Answers, APrefixIsComputedOnce) {
 
 TEST(Answers, APrefixAtAnotherBudgetIsAnotherOne) {
   EngineRig rig(R"({"name": "gate_skip"})", 3);
-  EngineOptions options = roomy();
-  options.calibration = &rig.table;
+  BatcherOptions options = roomy();
+  options.budgets = &*rig.budgets;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
   Request request = request_of(random_prompt(rng, 40), 5);
@@ -180,8 +180,8 @@ TEST(Answers, APrefixAtAnotherBudgetIsAnotherOne) {
 
 TEST(Answers, DepthIsEachRowsOwn) {
   EngineRig rig(R"({"name": "gate_skip"})", 4);
-  EngineOptions with_budget = roomy();
-  with_budget.calibration = &rig.table;
+  BatcherOptions with_budget = roomy();
+  with_budget.budgets = &*rig.budgets;
   with_budget.budget = 0.6f;
   Batcher batcher(rig.many.feeder, with_budget);
   Rng rng(5);
@@ -194,7 +194,7 @@ TEST(Answers, DepthIsEachRowsOwn) {
   run_out(batcher);
   for (size_t i = 0; i < 4; ++i) {
     requests[i].budget = 0.6f;
-    const GenerateResult alone = rig.generate_alone(requests[i]);
+    const PlainAnswer alone = rig.generate_alone(requests[i]);
     const Heard heard = hear(answers[i]);
     EXPECT_EQ(heard.depth, alone.depth);
     EXPECT_LT(heard.end.stats.depth, 4);
@@ -310,7 +310,7 @@ TEST(Answers, TheContextsEnd) {
   EXPECT_EQ(full.ids, rig.ids_alone(request));
 }
 
-TEST(Answers, TextIsAsTheGeneratorsIs) {
+TEST(Answers, TextIsAsAloneItIs) {
   StoryModel story(128, 4), alone(128);
   Batcher batcher(story.feeder, roomy());
   Request request;
@@ -325,10 +325,9 @@ TEST(Answers, TextIsAsTheGeneratorsIs) {
   for (const Request& each : {request, other, longer}) {
     std::vector<Answer> answers = submit(batcher, each);
     run_out(batcher);
-    GenerateOptions options;
-    static_cast<AnswerOptions&>(options) = each;
+    AnswerOptions options = each;
     options.end_ids = end_token_ids(story.model);
-    const GenerateResult expected = Generator(alone.feeder).run(each.prompt, options);
+    const PlainAnswer expected = PlainWriter(alone.feeder, options, each.prompt).run();
     const Heard heard = hear(answers[0]);
     EXPECT_EQ(heard.text, expected.text);
     EXPECT_EQ(heard.ids, expected.ids);

@@ -1,13 +1,15 @@
 #include "infer/batcher.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/format.h"
+#include "model/flops.h"
 #include "tensor/arena.h"
 
 namespace fathom {
 
-Batcher::Batcher(Feeder& feeder, EngineOptions options)
+Batcher::Batcher(Feeder& feeder, BatcherOptions options)
     : feeder_(feeder),
       options_(std::move(options)),
       whole_prompts_(feeder.policy().needs_whole_prompt()),
@@ -22,12 +24,12 @@ Batcher::Batcher(Feeder& feeder, EngineOptions options)
     fail("engine: tokens_ahead and ageing must be 1 or more, got {} and {}", options_.tokens_ahead,
          options_.ageing);
   stats_.unit_rows.resize(static_cast<size_t>(2 * feeder.model().config.layers));
-  feeder_.record(&trace_);
+  if (options_.records) feeder_.record(&trace_);
 }
 
 Batcher::~Batcher() {
   end_all(FinishReason::kCancelled);
-  feeder_.record(nullptr);
+  if (options_.records) feeder_.record(nullptr);
 }
 
 void Batcher::add(std::unique_ptr<Lane> lane) {
@@ -73,9 +75,10 @@ void Batcher::admit() {
     const Request& request = lane->request();
     AnswerOptions options = request;
     options.sampler.seed = answer_seed(request.sampler.seed, lane->index);
-    lane->writer.emplace(feeder_.model(), options, request.prompt);
+    if (request.mask) lane->mask = request.mask();
+    lane->writer.emplace(feeder_.model(), options, request.prompt, lane->mask.get());
     if (const auto& how = lane->shared->speculation)
-      lane->drafter.emplace(feeder_, *how, options, lane->shared->prompt_tokens());
+      lane->drafter.emplace(feeder_, *how, options, lane->shared->prompt_tokens(), lane->mask.get());
     lane->admitted = options_.now();
     lane->stats.reused_tokens = lane->fed;
   }
@@ -130,16 +133,18 @@ void Batcher::plan() {
 bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
   bool all = true;
   for (Lane* lane : lanes) {
-    bool drafts = lane->speculates() && lane->decodes();
-    if (drafts) {
-      const int64_t tokens = lane->request().max_tokens,
-                    left = tokens < 0 ? INT64_MAX : tokens - lane->writer->generated();
-      const int64_t room = lane->request().context - lane->fed;
-      drafts = lane->drafter->start(lane->slot, lane->tokens(), std::min(left, room) - 1);
-    }
+    const bool drafts = lane->speculates() && lane->decodes() && start_round(*lane);
     all = all && drafts && stats_.passes - lane->served <= kMostDrafts;
   }
   return all;
+}
+
+// -> false: this time it is decoded plainly.
+bool Batcher::start_round(Lane& lane) {
+  const int64_t tokens = lane.request().max_tokens,
+                left = tokens < 0 ? INT64_MAX : tokens - lane.writer->generated();
+  const int64_t room = lane.request().context - lane.fed;
+  return lane.drafter->start(lane.slot, lane.writer->history(), std::min(left, room) - 1);
 }
 
 void Batcher::plan_rows(Lane& lane) {
@@ -161,11 +166,10 @@ void Batcher::plan_round(Lane& lane) {
 }
 
 void Batcher::add_part(Lane& lane, const Feed& feed) {
-  const int64_t rows = std::ssize(feed.tokens);
   feeder_.add(feed);
-  parts_.push_back({&lane, rows, feed.logits});
-  rows_left_ -= rows;
-  logit_rows_left_ -= feed.logits == LogitsFor::kAll ? rows : 1;
+  parts_.push_back({&lane, feed});
+  rows_left_ -= parts_.back().rows();
+  logit_rows_left_ -= std::max<int64_t>(1, parts_.back().logit_rows());
   lane.served = stats_.passes;
 }
 
@@ -174,7 +178,7 @@ void Batcher::add_part(Lane& lane, const Feed& feed) {
 // speculates and comes back stops before its newest token, which a round may begin with.
 int64_t Batcher::rows_for(const Lane& lane) const {
   if (rows_left_ <= 0) return 0;
-  if (whole_prompts_) return std::max<int64_t>(1, lane.shared->prompt_tokens() - lane.fed);
+  if (whole_prompts_) return std::max<int64_t>(1, lane.whole_rows() - lane.fed);
   const int64_t newest = lane.speculates() && !lane.decodes() ? 1 : 0;
   const int64_t rows = std::min(lane.unfed() - newest, rows_left_);
   return lane.scores_prompt() ? std::min(rows, std::max<int64_t>(1, logit_rows_left_)) : rows;
@@ -222,28 +226,78 @@ void Batcher::leave(Lane& lane, bool finished) {
 }
 
 void Batcher::run_pass() {
+  run_parts(parts_);
+}
+
+// One pass. Where it fails, what failed may be one request's fault, or too much at once: its halves are tried
+// each alone, so that one bad request ends alone.
+void Batcher::run_parts(std::span<const Part> parts) {
   const ArenaScope scope(feeder_.context());
   trace_.clear();
   Tensor logits;
   try {
     logits = feeder_.run();
   } catch (const std::exception& error) {
-    for (const Part& part : parts_) end(*part.lane, FinishReason::kError, error.what());
-    return;
+    if (parts.size() > 1) return run_halves(parts, error.what());
+    return end(*parts.front().lane, FinishReason::kError, error.what());
   }
-  ++stats_.passes;
-  stats_.rows += static_cast<int64_t>(trace_.rows());
-  for (size_t row = 0; row < trace_.rows(); ++row) {
-    for (size_t unit = 0; unit < stats_.unit_rows.size(); ++unit)
-      stats_.unit_rows[unit] += trace_.ran(row, static_cast<int64_t>(unit));
-  }
+  count_rows(parts);
   int64_t row = 0, logit_row = 0;
-  for (const Part& part : parts_) {
-    const int64_t wanted = part.logits == LogitsFor::kAll ? part.rows : part.logits == LogitsFor::kLast;
+  for (const Part& part : parts) {
+    const int64_t wanted = part.logit_rows();
     deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), static_cast<size_t>(row));
-    row += part.rows;
+    row += part.rows();
     logit_row += wanted;
   }
+}
+
+// What the failed pass left behind goes. A round of drafts begins again with the same drafts.
+void Batcher::run_halves(std::span<const Part> parts, const std::string& error) {
+  std::vector<Part> again;
+  for (const Part& part : parts) {
+    Lane& lane = *part.lane;
+    const bool in_round = lane.phase() != Phase::kPlain;
+    if (in_round) lane.drafter->stop();
+    if (feeder_.truncate(lane.slot, lane.fed) < lane.fed) {  // its policy cannot go back so far
+      end(lane, FinishReason::kError, error);
+    } else if (!in_round) {
+      again.push_back(part);
+    } else if (start_round(lane)) {
+      again.push_back({&lane, lane.drafter->feed()});
+    }
+  }
+  const std::span<const Part> all = again;
+  const size_t middle = all.size() / 2;
+  for (const std::span<const Part> half : {all.first(middle), all.subspan(middle)}) {
+    if (half.empty()) continue;
+    feeder_.begin();
+    for (const Part& part : half) feeder_.add(part.feed);
+    run_parts(half);
+  }
+}
+
+void Batcher::count_rows(std::span<const Part> parts) {
+  ++stats_.passes;
+  size_t row = 0;
+  for (const Part& part : parts) {
+    if (options_.records) count_work(*part.lane, part.rows(), row);
+    row += static_cast<size_t>(part.rows());
+  }
+  stats_.rows += static_cast<int64_t>(row);
+}
+
+// `row`: of the trace, the lane's first.
+void Batcher::count_work(Lane& lane, int64_t rows, size_t row) {
+  const ModelConfig& config = feeder_.model().config;
+  for (const size_t end = row + static_cast<size_t>(rows); row < end; ++row) {
+    const std::span<const uint8_t> units = trace_.units_of(row);
+    for (size_t unit = 0; unit < units.size(); ++unit) stats_.unit_rows[unit] += units[unit];
+    const int64_t position = trace_.row(row).position;
+    lane.stats.block_madds += static_cast<double>(row_block_madds(config, position, units));
+    lane.stats.dense_block_madds += static_cast<double>(dense_work(config, 1, position, 0).block_madds);
+    lane.computed_units += std::accumulate(units.begin(), units.end(), int64_t{0});
+  }
+  lane.computed_rows += rows;
 }
 
 void Batcher::end_all(FinishReason reason, const std::string& error) {

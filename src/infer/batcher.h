@@ -1,16 +1,20 @@
-// The engine without its thread: answers that share passes. engine.h is what a user of it wants.
+// The engine without its thread: answers that share passes. fathom.h is what a user of it wants.
 #pragma once
 
-#include "infer/engine_options.h"
+#include "infer/batcher_options.h"
 #include "infer/lane.h"
+#include "infer/log_probs.h"
 #include "infer/slots.h"
 
 namespace fathom {
 
+// The seed of a request's answer number `index`: the first one has the request's.
+uint64_t answer_seed(uint64_t seed, int64_t index);
+
 class Batcher {
  public:
   // The feeder's cache is the engine's alone from now on.
-  Batcher(Feeder& feeder, EngineOptions options);
+  Batcher(Feeder& feeder, BatcherOptions options);
   ~Batcher();  // ends what is still there as cancelled
 
   // The answers of a request, checked: a UserError says what is wrong with it. Any thread may call this while
@@ -33,8 +37,11 @@ class Batcher {
  private:
   struct Part {  // of a pass: the next rows of a lane
     Lane* lane;
-    int64_t rows;
-    LogitsFor logits;
+    Feed feed;
+    int64_t rows() const { return std::ssize(feed.tokens); }
+    int64_t logit_rows() const {
+      return feed.logits == LogitsFor::kAll ? rows() : feed.logits == LogitsFor::kLast;
+    }
   };
 
   void end_unwanted();
@@ -43,6 +50,7 @@ class Batcher {
   bool make_place(Lane& lane);
   void plan();
   bool start_rounds(const std::vector<Lane*>& lanes);
+  bool start_round(Lane& lane);
   void plan_rows(Lane& lane);
   void plan_round(Lane& lane);
   void add_part(Lane& lane, const Feed& feed);
@@ -54,11 +62,21 @@ class Batcher {
   void leave(Lane& lane, bool finished);
 
   void run_pass();
+  void run_parts(std::span<const Part> parts);
+  void run_halves(std::span<const Part> parts, const std::string& error);
+  void count_rows(std::span<const Part> parts);
+  void count_work(Lane& lane, int64_t rows, size_t row);
   void deliver(const Part& part, const Tensor& logits, size_t row);
   void deliver_round(Lane& lane, const Tensor& logits, size_t row);
   void score_prompt(Lane& lane, int64_t first, const Tensor& logits);
   const Writer::Written& write(Lane& lane);
-  void put(Lane& lane, const Writer::Written& written, const Tensor& logits, double depth);
+  struct Ran {  // by the row that gave a token
+    double depth = 0;
+    std::vector<uint8_t> units;  // (2L) where they are asked for
+  };
+  Ran ran_by(const Lane& lane, size_t row) const;
+  void put(Lane& lane, const Writer::Written& written, const Tensor& logits, Ran ran);
+  void shift_context(Lane& lane);
   void end(Lane& lane, FinishReason reason, const std::string& error = "");
   void remove_ended();
   void refresh_stats();
@@ -67,12 +85,12 @@ class Batcher {
   std::vector<Lane*> in_order(bool running) const;
 
   Feeder& feeder_;
-  const EngineOptions options_;
+  const BatcherOptions options_;
   const bool whole_prompts_;               // the policy must see a prompt in one pass: no chunks, no sharing
   const std::vector<int32_t> model_ends_;  // end_token_ids()
   std::shared_ptr<Doorbell> doorbell_ = std::make_shared<Doorbell>();
   Slots slots_;
-  Trace trace_{Trace::Scores::kLeftOut};  // of the last pass
+  Trace trace_{Trace::Scores::kLeftOut};  // of the last pass, where it is recorded
   std::vector<std::unique_ptr<Lane>> lanes_;
   int64_t arrivals_ = 0;
   std::vector<Part> parts_;  // of this pass

@@ -18,13 +18,13 @@ void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
   Lane& lane = *part.lane;
   try {
     if (lane.phase() != Phase::kPlain) return deliver_round(lane, logits, row);
-    lane.fed += part.rows;
-    if (part.logits == LogitsFor::kAll) score_prompt(lane, lane.fed - part.rows, logits);
+    lane.fed += part.rows();
+    if (part.feed.logits == LogitsFor::kAll) score_prompt(lane, lane.fed - part.rows(), logits);
     if (lane.unfed() > 0) return;
     if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
     const Tensor last = logits.rows(logits.dim(0) - 1, 1);
     copy_to_host(feeder_.context(), last, logits_);
-    put(lane, write(lane), last, trace_.depth(row + static_cast<size_t>(part.rows) - 1));
+    put(lane, write(lane), last, ran_by(lane, row + static_cast<size_t>(part.rows()) - 1));
   } catch (const UserError& error) {
     end(lane, FinishReason::kError, error.what());
   }
@@ -42,7 +42,10 @@ void Batcher::deliver_round(Lane& lane, const Tensor& logits, size_t row) {
   const std::span<const int32_t> tokens = lane.drafter->tokens();
   for (size_t i = 0; i < tokens.size() && !lane.ended; ++i) {
     ++lane.fed;  // the row that gave this one
-    put(lane, lane.writer->take(tokens[i]), logits.rows(static_cast<int64_t>(i), 1), lane.drafter->depth(i));
+    const std::span<const uint8_t> units = lane.drafter->units(i);
+    Ran ran{lane.drafter->depth(i), {}};
+    if (lane.request().units) ran.units.assign(units.begin(), units.end());
+    put(lane, lane.writer->take(tokens[i]), logits.rows(static_cast<int64_t>(i), 1), std::move(ran));
   }
 }
 
@@ -77,9 +80,23 @@ const Writer::Written& Batcher::write(Lane& lane) {
   }
 }
 
+// `row`: of the trace.
+Batcher::Ran Batcher::ran_by(const Lane& lane, size_t row) const {
+  if (!options_.records) return {};
+  Ran ran{trace_.depth(row), {}};
+  const std::span<const uint8_t> units = trace_.units_of(row);
+  if (lane.request().units) ran.units.assign(units.begin(), units.end());
+  return ran;
+}
+
 // A token that was written, with what goes with it. logits: the row that gave it.
-void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logits, double depth) {
-  Token token{.id = written.id, .text = written.text, .depth = depth, .ends = written.ends};
+void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logits, Ran ran) {
+  Token token{.id = written.id,
+              .text = written.text,
+              .bytes = written.bytes,
+              .depth = ran.depth,
+              .units = std::move(ran.units),
+              .ends = written.ends};
   if (lane.request().log_probs >= 0) {
     LogProbs one;
     append_log_probs(feeder_.context(), logits, {&token.id, 1}, lane.request().log_probs, one);
@@ -90,11 +107,28 @@ void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logi
     lane.first_token = options_.now();
     lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
   }
-  if (!token.ends) lane.depths += depth;
+  if (!token.ends) lane.depths += ran.depth;
+  if (!token.ends && !lane.shifted.empty()) lane.shifted.push_back(token.id);
   lane.out->push(std::move(token));
   if (written.finish) return end(lane, *written.finish);
-  if (static_cast<int64_t>(lane.tokens().size()) > lane.request().context)
-    end(lane, FinishReason::kLength);  // the last one cannot be fed
+  if (static_cast<int64_t>(lane.tokens().size()) <= lane.request().context) return;
+  if (!lane.request().context_shift) return end(lane, FinishReason::kLength);  // the last one cannot be fed
+  shift_context(lane);
+}
+
+// The context is full: a leading BOS and the newer half of the rest are fed again from position 0, then the
+// token that did not fit. Moving the cached keys instead would keep what they know of the forgotten tokens,
+// and give a text that no prompt gives.
+void Batcher::shift_context(Lane& lane) {
+  const std::vector<int32_t> all = lane.tokens();
+  const size_t fixed = all.front() == feeder_.model().config.bos ? 1 : 0;
+  const size_t dropped = std::max<size_t>(1, (all.size() - 1 - fixed) / 2);
+  lane.shifted.assign(all.begin(), all.begin() + static_cast<ptrdiff_t>(fixed));
+  lane.shifted.insert(lane.shifted.end(), all.begin() + static_cast<ptrdiff_t>(fixed + dropped), all.end());
+  lane.shifted_prompt = std::ssize(lane.shifted) - 1;
+  lane.fed = 0;
+  feeder_.truncate(lane.slot, 0);
+  ++lane.stats.context_shifts;
 }
 
 void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
@@ -110,6 +144,8 @@ void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
     stats.prefill_seconds = seconds(lane.admitted, wrote);
     stats.decode_seconds = seconds(wrote, now);
     if (stats.generated > 0) stats.depth = lane.depths / static_cast<double>(stats.generated);
+    const auto pairs = static_cast<double>(lane.computed_rows * 2 * feeder_.model().config.layers);
+    if (pairs > 0) stats.skip_ratio = 1 - static_cast<double>(lane.computed_units) / pairs;
   }
   stats_.prompt_tokens += stats.prompt_tokens;
   stats_.reused_tokens += stats.reused_tokens;

@@ -48,7 +48,7 @@ TEST(Batcher, PromptsComeInPiecesBesideTheWriting) {
 
 TEST(Batcher, ASlowReaderPausesOnlyItself) {
   EngineRig rig;
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.tokens_ahead = 4;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
@@ -71,7 +71,7 @@ TEST(Batcher, ASlowReaderPausesOnlyItself) {
 
 TEST(Batcher, AReaderThatIsBehindGivesUpItsPlace) {
   EngineRig rig(R"({"name": "dense"})", 1);
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.tokens_ahead = 4;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
@@ -119,7 +119,7 @@ TEST(Batcher, CancelsInTheMiddleOfAPrompt) {
 TEST(Batcher, ADeadlineEndsAnAnswer) {
   EngineRig rig(R"({"name": "dense"})", 1);
   Moment now{};
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.now = [&] { return now; };
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
@@ -163,7 +163,7 @@ TEST(Batcher, PriorityGoesFirst) {
 
 TEST(Batcher, NobodyWaitsForEver) {
   EngineRig rig(R"({"name": "dense"})", 1);
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.ageing = 4;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);
@@ -185,7 +185,7 @@ TEST(Batcher, NobodyOvertakesALargeRequest) {
   KvCacheOptions cache = cache_of(3);
   cache.pages = 3 * 4;
   EngineRig rig(R"({"name": "dense"})", cache);
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   options.keep_prefixes = false;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(5);

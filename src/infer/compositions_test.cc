@@ -33,8 +33,8 @@ TEST_P(EveryMethod, AnswersFromQuantisedWeights) {
     EngineRig rig(GetParam(), cache_of_type(cached, 4), blocks_config());
     convert_weights(rig.rig.ctx, rig.rig.model, weights, true);
     rig.calibrate();
-    EngineOptions options = roomy(24);
-    options.calibration = &rig.table;
+    BatcherOptions options = roomy(24);
+    options.budgets = &*rig.budgets;
     Batcher batcher(rig.many.feeder, options);
     Rng rng(31);
     std::vector<Request> requests;
@@ -75,8 +75,8 @@ TEST_P(EveryMethod, QuantisedIsTheDecodedModelMasked) {
 // equal key and under no other, and no answer shows it.
 TEST_P(EveryMethod, SharesBeginningsUnderAnEqualKey) {
   EngineRig rig(GetParam(), 6);
-  EngineOptions options = roomy(32);
-  options.calibration = &rig.table;
+  BatcherOptions options = roomy(32);
+  options.budgets = &*rig.budgets;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(12);
   const std::vector<int32_t> beginning = random_prompt(rng, 30);
@@ -106,8 +106,8 @@ INSTANTIATE_TEST_SUITE_P(All, EveryMethod, testing::ValuesIn(every_method()), me
 // what it held is taken over.
 TEST(Compositions, AnotherAdapterOrMethodSharesNothing) {
   EngineRig rig(R"({"name": "gate_skip", "skipped_kv": "hide"})", 3);
-  EngineOptions options = roomy();
-  options.calibration = &rig.table;
+  BatcherOptions options = roomy();
+  options.budgets = &*rig.budgets;
   Rng rng(5);
   Request request = request_of(random_prompt(rng, 40), 8);
   request.budget = 0.6f;

@@ -8,24 +8,11 @@
 
 #include "infer/calibrate.h"
 #include "infer/draft_length.h"
+#include "infer/fathom.h"
 #include "infer/speculative_policy.h"
 #include "model/model.h"
 
 namespace fathom {
-
-enum class DraftKind : uint8_t {
-  kMethod,     // the skipping method at a smaller budget
-  kHarmOrder,  // the same units for every row, those that matter least
-  kExit,       // the last blocks
-};
-std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit"
-
-// What is asked for.
-struct DraftOptions {
-  int64_t drafts = 0;                  // tokens of a round; 0: as many as have paid so far
-  std::optional<DraftKind> kind = {};  // none: the method where it has a calibration, else the harm order
-  double budget = 0.6;                 // share of the blocks' multiply-adds that a draft runs
-};
 
 // What a model has to make drafts from.
 struct DraftSource {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "infer/generate.h"
+#include "infer/plain_answer_test.h"
 #include "infer/story_model_test.h"
 #include "tensor/arena.h"
 
@@ -62,17 +62,15 @@ TEST(Draft, StoriesAreToldTheSame) {
       int64_t accepted = 0;
       for (const char* prompt : {"Once upon a time", "The dog ran to", "Lily was sad because", "One day, Tom",
                                  "\"I want to play,\" said"}) {
-        GenerateOptions options;
+        AnswerOptions options;
         options.sampler.temperature = 0;
         options.max_tokens = 25;
         const std::vector<int32_t> ids = model.tokenizer->encode(prompt);
-        Generator generator(feeder);
-        feeder.truncate(0, 0);
-        const GenerateResult plain = generator.run(ids, options);
+        const PlainAnswer plain = PlainWriter(feeder, options, ids).run();
         for (const DraftLength& length :
              {DraftLength::fixed(4), DraftLength::adaptive(draft_cost(model, rule, 0.6))}) {
-          options.speculation = {rule, length};
-          const GenerateResult result = generator.run(ids, options);
+          const Speculation speculation{rule, length};
+          const PlainAnswer result = PlainWriter(feeder, options, ids, &speculation).run();
           EXPECT_EQ(result.ids, plain.ids) << prompt;
           EXPECT_EQ(result.text, plain.text);
           accepted += result.speculation.accepted;

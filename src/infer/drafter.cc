@@ -15,11 +15,12 @@ SpeculativeState& speculative(PolicyState& state) {
 
 }  // namespace
 
-Drafter::Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens)
+Drafter::Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens,
+                 TokenMask* mask)
     : feeder_(feeder),
       state_(speculative(feeder.state())),
       rule_(how.rule),
-      speculator_(how.length, options, feeder.model().config.vocab, prompt_tokens) {}
+      speculator_(how.length, options, feeder.model().config.vocab, prompt_tokens, mask) {}
 
 bool Drafter::start(int32_t sequence, std::span<const int32_t> history, int64_t most) {
   if (phase() != Phase::kPlain) return true;
@@ -72,16 +73,25 @@ void Drafter::take_verified(const Trace& trace, size_t row) {
   // A row's first blocks were run by its draft, as the verifying policy would have.
   const std::span<const int32_t> starts = state_.starts(sequence_);
   depths_.clear();
+  units_.clear();
+  units_of_a_row_ = static_cast<size_t>(trace.units());
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    const auto begin = ran_.begin() + static_cast<ptrdiff_t>(i) * trace.units();
-    const int64_t before = i < starts.size() ? std::count(begin, begin + 2 * starts[i], 1) : 0;
-    depths_.push_back(trace.depth(row + i) + static_cast<double>(before) / 2);
+    const int64_t drafted = i < starts.size() ? 2 * starts[i] : 0;  // units that the draft ran for good
+    const auto draft = ran_.begin() + static_cast<ptrdiff_t>(i) * trace.units();
+    for (int64_t unit = 0; unit < trace.units(); ++unit)
+      units_.push_back(unit < drafted ? draft[unit] : trace.ran(row + i, unit));
+    const auto units = units_.end() - trace.units();
+    depths_.push_back(static_cast<double>(std::count(units, units_.end(), 1)) / 2);
   }
   state_.finish(feeder_.context(), sequence_);
   const int64_t kept = std::ssize(tokens_);
   feeder_.truncate(sequence_, first_ + kept);
   feeder_.settle(sequence_);
   feeder_.add_plain(kept, first_, since_);
+}
+
+std::span<const uint8_t> Drafter::units(size_t token) const {
+  return std::span(units_).subspan(token * units_of_a_row_, units_of_a_row_);
 }
 
 void Drafter::stop() {

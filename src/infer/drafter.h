@@ -11,7 +11,9 @@ namespace fathom {
 class Drafter {
  public:
   // The feeder's policy is a SpeculativePolicy, or this is a UserError. `how` outlives the drafter.
-  Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens);
+  // `mask`: the answer's, or null.
+  Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens,
+          TokenMask* mask = nullptr);
   ~Drafter() { stop(); }
   Drafter(const Drafter&) = delete;
   Drafter& operator=(const Drafter&) = delete;
@@ -29,6 +31,7 @@ class Drafter {
   bool take(const Tensor& logits, const Trace& trace, size_t row);
   std::span<const int32_t> tokens() const { return tokens_; }  // that the round gave
   double depth(size_t token) const { return depths_[token]; }  // layers run by the row that gave it
+  std::span<const uint8_t> units(size_t token) const;          // (2L): the units that it ran
 
   // Forgets the round, for which start() may be asked again. Its rows are left for the caller to truncate.
   void stop();
@@ -53,6 +56,8 @@ class Drafter {
   std::vector<uint8_t> ran_;  // (drafts, 2L): the units that each draft ran
   std::vector<int32_t> tokens_;
   std::vector<double> depths_;
+  std::vector<uint8_t> units_;  // (tokens, 2L): the units that the row of each ran
+  size_t units_of_a_row_ = 0;
 };
 
 }  // namespace fathom

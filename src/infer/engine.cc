@@ -1,17 +1,18 @@
 #include "infer/engine.h"
 
 #include "base/format.h"
+#include "infer/model_runtime.h"
 
 namespace fathom {
 
-Engine::Engine(Feeder& feeder, EngineOptions options)
+EngineThread::EngineThread(Feeder& feeder, BatcherOptions options)
     : most_(feeder.cache().sequences() + options.waiting),
       batcher_(feeder, std::move(options)),
       stats_(batcher_.stats()) {
   thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
+EngineThread::~EngineThread() {
   {
     const std::lock_guard lock(mutex_);
     draining_ = stopping_ = true;
@@ -20,7 +21,7 @@ Engine::~Engine() {
   thread_.join();
 }
 
-std::vector<Answer> Engine::submit(Request request) {
+std::vector<Answer> EngineThread::submit(Request request) {
   std::vector<std::unique_ptr<Lane>> lanes = batcher_.prepare(std::move(request));
   std::vector<Answer> answers;
   for (const auto& lane : lanes) answers.emplace_back(lane->out);
@@ -36,13 +37,13 @@ std::vector<Answer> Engine::submit(Request request) {
   return answers;
 }
 
-void Engine::drain() {
+void EngineThread::drain() {
   std::unique_lock lock(mutex_);
   draining_ = true;
   idle_.wait(lock, [&] { return inbox_.empty() && !working_; });
 }
 
-EngineStats Engine::stats() const {
+EngineStats EngineThread::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.waiting += static_cast<int64_t>(inbox_.size());
@@ -50,7 +51,7 @@ EngineStats Engine::stats() const {
 }
 
 // -> false: it is time to go.
-bool Engine::take_requests() {
+bool EngineThread::take_requests() {
   const std::lock_guard lock(mutex_);
   for (auto& lane : inbox_) batcher_.add(std::move(lane));
   stats_.waiting += static_cast<int64_t>(inbox_.size());
@@ -59,7 +60,7 @@ bool Engine::take_requests() {
   return !stopping_;
 }
 
-void Engine::publish() {
+void EngineThread::publish() {
   {
     const std::lock_guard lock(mutex_);
     stats_ = batcher_.stats();
@@ -68,12 +69,13 @@ void Engine::publish() {
   idle_.notify_all();
 }
 
-void Engine::run() {
+void EngineThread::run() {
   while (take_requests()) {
     bool worked = false;
     try {
       worked = batcher_.step();
-    } catch (const std::exception& error) {  // out of memory: nobody's request in particular
+    } catch (const std::exception&
+                 error) {  // out of memory between two passes: the fault of no request in particular
       batcher_.end_all(FinishReason::kError, error.what());
     }
     publish();
@@ -81,6 +83,38 @@ void Engine::run() {
   }
   batcher_.end_all(FinishReason::kCancelled);
   publish();
+}
+
+Engine::Engine(Feeder& feeder, BatcherOptions options)
+    : thread_(std::make_unique<EngineThread>(feeder, std::move(options))) {}
+
+Engine::Engine(const Runtime& runtime, const EngineOptions& options) {
+  runtime.runtime_->take();
+  runtime_ = runtime.runtime_;
+  BatcherOptions all = runtime_->engine_options();
+  static_cast<EngineOptions&>(all) = options;
+  thread_ = std::make_unique<EngineThread>(runtime_->feeder(), std::move(all));
+}
+
+Engine::~Engine() {
+  thread_.reset();
+  if (runtime_) runtime_->give_back();
+}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&& other) noexcept {
+  std::swap(thread_, other.thread_);
+  std::swap(runtime_, other.runtime_);
+  return *this;
+}
+
+std::vector<Answer> Engine::submit(Request request) {
+  return thread_->submit(std::move(request));
+}
+void Engine::drain() {
+  thread_->drain();
+}
+EngineStats Engine::stats() const {
+  return thread_->stats();
 }
 
 }  // namespace fathom

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "infer/batcher.h"
-#include "infer/generate.h"
+#include "infer/plain_answer_test.h"
 #include "infer/score.h"
 #include "skip/tiny_model_test.h"
 
@@ -91,8 +91,8 @@ inline KvCacheOptions cache_of(int64_t sequences, int64_t context = 128) {
 struct EngineRig {
   Rig rig;
   Feeding many, alone;
-  Trace trace;        // of those alone
   Calibration table;  // 1, 0.8, 0.6 and 0.4 are shares of rows that run each unit, not exact budgets
+  std::optional<Budgets> budgets;  // the same, for an engine
   const std::vector<int32_t> harm_order{5, 2, 7, 0, 3, 4, 6, 1};
 
   explicit EngineRig(const std::string& json = R"({"name": "dense"})", int64_t sequences = 8)
@@ -111,31 +111,29 @@ struct EngineRig {
       table.points.push_back({.budget = budget, .achieved = budget, .thresholds = rig.thresholds});
     }
     rig.thresholds.clear();
-    alone.feeder.record(&trace);
+    budgets.emplace(table);
   }
 
   // An engine's options for requests with a budget and with drafts of every kind.
-  EngineOptions with_tables(EngineOptions options) const {
-    options.calibration = &table;
+  BatcherOptions with_tables(BatcherOptions options) const {
+    options.budgets = &*budgets;
     options.harm_order = harm_order;
     return options;
   }
 
   // The same answer, with nothing else around.
-  GenerateResult generate_alone(const Request& request, int64_t index = 0) {
-    GenerateOptions options;
-    static_cast<AnswerOptions&>(options) = request;
+  PlainAnswer generate_alone(const Request& request, int64_t index = 0) {
+    AnswerOptions options = request;
     options.sampler.seed = answer_seed(request.sampler.seed, index);
     if (!request.ignore_eos) {
       for (const int32_t id : end_token_ids(rig.model)) options.end_ids.push_back(id);
     }
-    if (rig.policy->needs_whole_prompt()) options.chunk = 1 << 20;
+    std::optional<Speculation> speculation;
     if (request.speculate)
-      options.speculation = make_speculation(rig.model, {&table, harm_order}, *request.speculate,
-                                             double{request.budget.value_or(1)});
+      speculation = make_speculation(rig.model, {&table, harm_order}, *request.speculate,
+                                     double{request.budget.value_or(1)});
     set_budget(request);
-    alone.feeder.truncate(0, 0);
-    return Generator(alone.feeder).run(request.prompt, options);
+    return PlainWriter(alone.feeder, options, request.prompt, speculation ? &*speculation : nullptr).run();
   }
   std::vector<int32_t> ids_alone(const Request& request, int64_t index = 0) {
     return generate_alone(request, index).ids;
@@ -206,9 +204,9 @@ inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {
   return answers;
 }
 
-// Queues that take whole answers: nobody reads while a Batcher steps.
-inline EngineOptions roomy(int64_t rows = 64) {
-  EngineOptions options;
+// Queues that take whole answers: nothing is read while a Batcher steps.
+inline BatcherOptions roomy(int64_t rows = 64) {
+  BatcherOptions options;
   options.rows = rows;
   options.tokens_ahead = 1000;
   return options;

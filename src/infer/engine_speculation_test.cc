@@ -138,7 +138,7 @@ TEST(EngineSpeculation, AFullCacheChangesNoAnswer) {
     run_out(batcher);
     for (size_t i = 0; i < requests.size(); ++i) {
       const Heard heard = hear(answers[i]);
-      const GenerateResult alone = rig.generate_alone(requests[i]);
+      const PlainAnswer alone = rig.generate_alone(requests[i]);
       ASSERT_EQ(heard.ids, alone.ids) << json << ", request " << i;
       ASSERT_EQ(heard.depth, alone.depth) << json << ", request " << i;
       ASSERT_EQ(heard.end.stats.speculation.drafted, alone.speculation.drafted) << json << ", request " << i;
@@ -187,7 +187,7 @@ TEST(EngineSpeculation, StopsWithinARound) {
     std::vector<Answer> answers = submit(batcher, request);
     run_out(batcher);
     const Heard heard = hear(answers[0]);
-    const GenerateResult alone = rig.generate_alone(request);
+    const PlainAnswer alone = rig.generate_alone(request);
     EXPECT_EQ(heard.ids, alone.ids);
     EXPECT_EQ(heard.end.reason, alone.finish);
     request.end_ids.clear();
@@ -263,7 +263,7 @@ TEST(EngineSpeculation, NamesTheLayerThatBreaks) {
 
 TEST(EngineSpeculation, RefusesWhatItCannotDraft) {
   EngineRig rig(R"({"name": "gate_skip"})");
-  EngineOptions options = roomy();
+  BatcherOptions options = roomy();
   const auto refusal = [&](Feeder& feeder, const DraftOptions& drafts, float budget = 1) {
     try {
       Request request = speculating({1, 2, 3}, 5, drafts);

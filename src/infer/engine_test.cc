@@ -12,12 +12,12 @@
 namespace fathom {
 namespace {
 
-EngineOptions busy_options(const EngineRig& rig) {
-  EngineOptions options;
+BatcherOptions busy_options(const EngineRig& rig) {
+  BatcherOptions options;
   options.rows = 32;
   options.tokens_ahead = 3;
   options.ageing = 8;
-  options.calibration = &rig.table;
+  options.budgets = &*rig.budgets;
   return options;
 }
 
@@ -28,9 +28,9 @@ Request endless(std::vector<int32_t> prompt) {
   return request;
 }
 
-TEST(Engine, AnswersAsTheGeneratorDoes) {
+TEST(Engine, AnswersAsAloneTheyAre) {
   StoryModel story(128, 4), alone(128);
-  Engine engine(story.feeder);
+  Engine engine(story.feeder, BatcherOptions{});
   Request request;
   request.prompt = story.encode("Once upon a time");
   request.max_tokens = 40;
@@ -38,11 +38,10 @@ TEST(Engine, AnswersAsTheGeneratorDoes) {
   request.sampler.seed = 4;
   std::vector<Answer> answers = engine.submit(request);
   for (int64_t i = 0; i < 2; ++i) {
-    GenerateOptions options;
-    static_cast<AnswerOptions&>(options) = request;
+    AnswerOptions options = request;
     options.sampler.seed = answer_seed(4, i);
     options.end_ids = end_token_ids(story.model);
-    const GenerateResult expected = Generator(alone.feeder).run(request.prompt, options);
+    const PlainAnswer expected = PlainWriter(alone.feeder, options, request.prompt).run();
     const Heard heard = hear(answers[static_cast<size_t>(i)]);
     EXPECT_EQ(heard.text, expected.text);
     EXPECT_EQ(heard.end.reason, expected.finish);
@@ -83,7 +82,7 @@ TEST(Engine, DrainsWhatItHas) {
 
 TEST(Engine, AFullHouseIsSaidSo) {
   EngineRig rig(R"({"name": "dense"})", 1);
-  EngineOptions options = busy_options(rig);
+  BatcherOptions options = busy_options(rig);
   options.waiting = 3;
   Engine engine(rig.many.feeder, options);
   std::vector<Answer> running = engine.submit(endless({1, 2, 3}));

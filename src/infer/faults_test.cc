@@ -5,6 +5,7 @@
 #include "infer/engine.h"
 #include "infer/engine_rig_test.h"
 #include "infer/every_method_test.h"
+#include "infer/generate.h"
 
 namespace fathom {
 namespace {
@@ -22,8 +23,8 @@ Request until_full(std::vector<int32_t> prompt, std::optional<float> budget) {
 // ended by the context, whatever it skips, beside others, and its prompt may fill it.
 TEST_P(ContextOverflow, EndsAnAnswer) {
   EngineRig rig(GetParam(), cache_of(4, 40));
-  EngineOptions options = roomy(16);
-  options.calibration = &rig.table;
+  BatcherOptions options = roomy(16);
+  options.budgets = &*rig.budgets;
   Batcher batcher(rig.many.feeder, options);
   Rng rng(2);
   std::vector<Request> requests;
@@ -57,10 +58,12 @@ TEST_P(ContextOverflow, ShiftsToThePromptOfTheKeptTokens) {
     options.sampler.temperature = 0;
     options.max_tokens = 50;
     options.context_shift = true;
-    options.chunk = 4;
-    const GenerateResult result = Generator(shifting.feeder).run(prompt, options);
+    options.ignore_eos = true;
+    BatcherOptions batcher;
+    batcher.rows = 4;
+    const GenerateResult result = Generator(shifting.feeder, batcher).run(prompt, options);
     ASSERT_EQ(result.ids.size(), 50u);
-    EXPECT_EQ(result.context_shifts, 2);  // at 32 tokens, and after the 16 that it made room for
+    EXPECT_EQ(result.stats.context_shifts, 2);  // at 32 tokens, and after the 16 that it made room for
     std::vector<int32_t> fed = prompt;
     fed.insert(fed.end(), result.ids.begin(), result.ids.end());
     // The newer half, which is fed as a prompt; the token that did not fit follows it as any does.
@@ -104,12 +107,13 @@ TEST(Faults, APromptIsCancelledBetweenItsPieces) {
   std::atomic<bool> stop{false};
   const Stopping policy(*rig.rig.policy, stop);
   Feeder feeder(rig.rig.ctx, rig.rig.model, rig.many.cache, policy, rig.many.state);
-  Generator generator(feeder);
+  BatcherOptions batcher;
+  batcher.rows = 16;
+  Generator generator(feeder, batcher);
   Rng rng(4);
   const Request request = request_of(random_prompt(rng, 60), 5);
   GenerateOptions options;
-  static_cast<AnswerOptions&>(options) = request;
-  options.chunk = 16;
+  static_cast<Request&>(options) = request;
   options.cancel = &stop;
   const GenerateResult cut = generator.run(request.prompt, options);
   EXPECT_EQ(cut.finish, FinishReason::kCancelled);
@@ -118,7 +122,7 @@ TEST(Faults, APromptIsCancelledBetweenItsPieces) {
   // What was fed is still good.
   stop = false;
   const GenerateResult whole = generator.run(request.prompt, options);
-  EXPECT_EQ(whole.reused_tokens, 32);
+  EXPECT_EQ(whole.stats.reused_tokens, 32);
   EXPECT_EQ(whole.ids, rig.ids_alone(request));
 }
 
@@ -157,8 +161,8 @@ TEST(Faults, NaNStaysWithItsRequest) {
     cache.pages = 5 * 4;
     EngineRig rig(json, cache);
     rig.rig.model.weights.embedding.data<float>()[7 * 32] = NAN;  // of token 7
-    EngineOptions options = roomy(32);
-    options.calibration = &rig.table;
+    BatcherOptions options = roomy(32);
+    options.budgets = &*rig.budgets;
     Batcher batcher(rig.many.feeder, options);
     Rng rng(6);
     std::vector<Request> requests;
@@ -232,8 +236,8 @@ TEST(Faults, PagesThatNobodyUsesComeBackWhenRoomIsWanted) {
         return config;
       }());
       rig.many.feeder.settle_every_pass(every_pass);
-      EngineOptions options = roomy(48);
-      options.calibration = &rig.table;
+      BatcherOptions options = roomy(48);
+      options.budgets = &*rig.budgets;
       Batcher batcher(rig.many.feeder, options);
       Rng rng(8);
       std::vector<Request> requests;
@@ -256,8 +260,8 @@ TEST(Faults, PagesThatNobodyUsesComeBackWhenRoomIsWanted) {
 
 TEST(Faults, BudgetsOutOfRange) {
   EngineRig rig(R"({"name": "gate_skip"})");
-  EngineOptions options = roomy();
-  options.calibration = &rig.table;
+  BatcherOptions options = roomy();
+  options.budgets = &*rig.budgets;
   Batcher batcher(rig.many.feeder, options);
   const auto refusal = [&](float budget) {
     Request request = request_of({1, 2, 3}, 5);

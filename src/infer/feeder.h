@@ -5,19 +5,11 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "infer/fathom.h"
 #include "infer/trace.h"
 #include "model/transformer.h"
 
 namespace fathom {
-
-// What was saved, each a ratio against the dense backbone on the same rows and contexts, from what the
-// kernels counted. Not a number on CUDA.
-struct Savings {
-  double skip_ratio = 0;   // share of (row, unit) pairs skipped, over all 2L units
-  double block_flops = 1;  // β: multiply-adds of the blocks
-  double net_flops = 1;    // all multiply-adds, the output matrix included
-  double net_bytes = 1;    // weight and cache bytes read
-};
 
 // What the kernels did, and what a dense model's would have done for the same rows.
 struct WorkBooks {

@@ -16,6 +16,7 @@ GenerateOptions greedy(int64_t tokens) {
   GenerateOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = tokens;
+  options.ignore_eos = true;
   return options;
 }
 
@@ -26,10 +27,8 @@ TEST(Generate, StoriesReproduceTheirKnownText) {
   std::string streamed;
   GenerateOptions options = greedy(200);
   options.on_text = [&](const TextPiece& piece) { streamed += piece.text; };
-  Trace trace;
-  story.feeder.record(&trace);
   const GenerateResult result = Generator(story.feeder).run(story.encode(""), options);
-  EXPECT_EQ(result.prompt_tokens, 1);  // BOS
+  EXPECT_EQ(result.stats.prompt_tokens, 1);  // BOS
   EXPECT_EQ(result.ids.size(), 200u);
   EXPECT_EQ(result.finish, FinishReason::kLength);
   EXPECT_EQ(streamed, result.text);
@@ -44,11 +43,10 @@ TEST(Generate, ChunksDoNotMatter) {
   const std::vector<int32_t> prompt =
       story.encode("Once upon a time, there was a little girl named Lily. She loved to");
   std::vector<int32_t> first;
-  for (int64_t chunk : {512, 1, 7}) {
-    GenerateOptions options = greedy(40);
-    options.chunk = chunk;
-    story.cache.truncate(story.ctx, 0, 0);
-    const GenerateResult result = Generator(story.feeder).run(prompt, options);
+  for (int64_t chunk : {512, 2, 7}) {
+    BatcherOptions batcher;
+    batcher.rows = chunk;
+    const GenerateResult result = Generator(story.feeder, batcher).run(prompt, greedy(40));
     if (first.empty()) first = result.ids;
     EXPECT_EQ(result.ids, first) << "chunks of " << chunk;
   }
@@ -59,14 +57,14 @@ TEST(Generate, WhatIsInTheCacheIsNotComputedAgain) {
   Generator generator(story.feeder);
   std::vector<int32_t> prompt = story.encode("Once upon a time");
   const GenerateResult one = generator.run(prompt, greedy(20));
-  EXPECT_EQ(one.reused_tokens, 0);
+  EXPECT_EQ(one.stats.reused_tokens, 0);
   prompt.insert(prompt.end(), one.ids.begin(), one.ids.end());
   const GenerateResult two = generator.run(prompt, greedy(20));
-  EXPECT_EQ(two.reused_tokens, static_cast<int64_t>(prompt.size()) - 1);
+  EXPECT_EQ(two.stats.reused_tokens, static_cast<int64_t>(prompt.size()) - 1);
   EXPECT_EQ(two.ids, Generator(fresh.feeder).run(prompt, greedy(20)).ids);
   prompt[3] = prompt[3] == 300 ? 301 : 300;  // the rest has to go
   const GenerateResult three = generator.run(prompt, greedy(20));
-  EXPECT_EQ(three.reused_tokens, 3);
+  EXPECT_EQ(three.stats.reused_tokens, 3);
   EXPECT_EQ(three.ids, Generator(fresh.feeder).run(prompt, greedy(20)).ids);
 }
 
@@ -137,7 +135,7 @@ TEST(Generate, AShiftedContextIsThatOfTheKeptTokens) {
   options.context_shift = true;
   const GenerateResult result = Generator(story.feeder).run(prompt, options);
   EXPECT_EQ(result.ids.size(), 60u);
-  EXPECT_EQ(result.context_shifts, 3);  // at 32 tokens, and after each 15 that the shift made room for
+  EXPECT_EQ(result.stats.context_shifts, 3);  // at 32 tokens, and after each 15 that the shift made room for
   // Just after the first shift: BOS and the newer half of the other 31 tokens, then the token that did not
   // fit.
   std::vector<int32_t> fed = prompt;
@@ -233,8 +231,6 @@ TEST(Generate, DepthIsWhatTheRowRan) {
   StoryModel story;
   const Shallower policy;
   Feeder feeder(story.ctx, story.model, story.cache, policy, story.state);
-  Trace trace;
-  feeder.record(&trace);
   Generator generator(feeder);
   GenerateOptions options;
   options.sampler.temperature = 0;
@@ -245,9 +241,6 @@ TEST(Generate, DepthIsWhatTheRowRan) {
   const std::vector<double> depth{4.5, 4.0, 4.5, 4.0, 4.5};
   EXPECT_EQ(generator.run(std::vector<int32_t>{1, 403, 407}, options).depth, depth);
   EXPECT_EQ(shown, depth);
-  // Without a record the mean of the pass speaks for its rows, here those at positions 1 and 2.
-  feeder.record(nullptr);
-  EXPECT_EQ(generator.run(std::vector<int32_t>{1, 405, 408}, options).depth[0], 4.25);
 }
 
 }  // namespace

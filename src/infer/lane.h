@@ -20,22 +20,31 @@ struct Lane {
   std::shared_ptr<SharedRequest> shared;
   int64_t index = 0;  // of the request's answers
   std::shared_ptr<TokenQueue> out;
-  int64_t arrival = 0;             // the order in which lanes came
-  std::optional<Writer> writer;    // from the first admission on
-  std::optional<Drafter> drafter;  // the same, where it speculates
-  int32_t slot = -1;               // of the cache; -1: waiting
-  int64_t fed = 0;                 // rows in the cache
-  int64_t served = 0;              // the pass that it last had rows in, or that it came before
-  LogProbs prompt_log_probs;       // as far as they are scored since it was fed from its beginning
+  int64_t arrival = 0;              // the order in which lanes came
+  std::unique_ptr<TokenMask> mask;  // where the request has one
+  std::optional<Writer> writer;     // from the first admission on
+  std::optional<Drafter> drafter;   // the same, where it speculates
+  std::vector<int32_t> shifted;     // after a context shift: what is fed in place of the history
+  int64_t shifted_prompt = 0;       // of them, those that the shift kept: fed as a prompt is
+  int32_t slot = -1;                // of the cache; -1: waiting
+  int64_t fed = 0;                  // rows in the cache
+  int64_t served = 0;               // the pass that it last had rows in, or that it came before
+  LogProbs prompt_log_probs;        // as far as they are scored since it was fed from its beginning
   AnswerStats stats;
-  double depths = 0;  // sum over the tokens
+  double depths = 0;                              // sum over the tokens
+  int64_t computed_rows = 0, computed_units = 0;  // rows, and units that they ran, drafts included
   Moment came, admitted;
   std::optional<Moment> first_token;
   bool ended = false;  // leaves with this step
 
   const Request& request() const { return shared->request; }
   // The prompt and the answer so far: what the cache holds, and what is still to be fed.
-  const std::vector<int32_t>& tokens() const { return writer ? writer->history() : request().prompt; }
+  const std::vector<int32_t>& tokens() const {
+    if (!shifted.empty()) return shifted;
+    return writer ? writer->history() : request().prompt;
+  }
+  // Tokens that a policy that must see its prompt whole sees in one pass.
+  int64_t whole_rows() const { return shifted.empty() ? shared->prompt_tokens() : shifted_prompt; }
   int64_t unfed() const { return static_cast<int64_t>(tokens().size()) - fed; }
   bool decodes() const { return unfed() == 1; }  // the next row gives a token and nothing else is to be fed
   Phase phase() const { return drafter ? drafter->phase() : Phase::kPlain; }

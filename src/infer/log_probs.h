@@ -4,22 +4,10 @@
 
 #include <vector>
 
+#include "infer/fathom.h"
 #include "tensor/tensor.h"
 
 namespace fathom {
-
-struct TokenLogProb {
-  int32_t id = 0;
-  float logprob = 0;
-};
-
-// Of a text, one entry for each token.
-struct LogProbs {
-  std::vector<float>
-      logprobs;  // of token i given those before; the first (of nothing) is 0 and not to be used
-  std::vector<std::vector<TokenLogProb>>
-      top;  // best first; the first place has none. Empty when not asked for.
-};
 
 // The `count` most likely tokens of a row, best first, ties to the lower id. logits: f32 (1, vocab)
 std::vector<TokenLogProb> top_log_probs(Context& ctx, const Tensor& logits, int64_t count);

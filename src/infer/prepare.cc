@@ -35,27 +35,29 @@ void check_numbers(const Request& request, int64_t most_answers, int64_t vocab) 
 }
 
 // The budget that the answer runs at: 1 where the method's own rule decides.
-double budget_of(const Request& request, const EngineOptions& options) {
+double budget_of(const Request& request, const BatcherOptions& options) {
   return double{request.budget.value_or(options.budget.value_or(1.0f))};
 }
 
-std::optional<Speculation> speculation_of(const Request& request, const EngineOptions& options,
+std::optional<Speculation> speculation_of(const Request& request, const BatcherOptions& options,
                                           Feeder& feeder) {
   if (!request.speculate) return {};
+  if (!options.records) fail("speculation needs an engine that records its passes");
   if (!dynamic_cast<SpeculativeState*>(&feeder.state()))
     fail("this engine does not speculate: its policy is not made for drafts");
   if (feeder.policy().needs_whole_prompt())
     fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
-  const DraftSource source{options.calibration, options.harm_order};
+  const bool calibrated = options.budgets && !options.budgets->empty();
+  const DraftSource source{calibrated ? &options.budgets->table_for(request.speculate->budget) : nullptr,
+                           options.harm_order};
   return make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
 }
 
-std::vector<float> thresholds_of(const Request& request, const EngineOptions& options) {
+std::vector<float> thresholds_of(const Request& request, const BatcherOptions& options) {
   const std::optional<float> budget = request.budget ? request.budget : options.budget;
-  if (!budget) return {};
-  if (!(*budget > 0 && *budget <= 1)) fail("a budget must be above 0 and at most 1, got {}", *budget);
-  if (!options.calibration) fail("a budget of {:g} needs a model with a calibration table", *budget);
-  return options.calibration->thresholds(*budget);
+  if (!budget) return options.thresholds;
+  if (!options.budgets) fail("a budget of {:g} needs a method; this is a dense model", *budget);
+  return options.budgets->thresholds(double{*budget});
 }
 
 }  // namespace
@@ -67,6 +69,9 @@ std::vector<std::unique_ptr<Lane>> Batcher::prepare(Request request) const {
   const int64_t room = std::min(cache.context(), cache.pages() / model.config.layers * KvCache::kPage);
   if (request.context < 0) fail("the context must be 0 (the cache's) or more, got {}", request.context);
   request.context = request.context == 0 ? room : std::min(request.context, room);
+  if (request.context_shift && request.context < 4)
+    fail("shifting the context needs one of at least 4 tokens, got {}", request.context);
+  if (request.units && !options_.records) fail("a request for units needs an engine that records its passes");
   check_prompt(request, model.config.vocab);
   check_numbers(request, options_.most_answers, model.config.vocab);
   if (!request.ignore_eos)

@@ -90,8 +90,8 @@ TEST_P(FromFiles, MethodsRunOnWhatIsLeft) {
     EngineRig rig(GetParam(), cache_of(4), shorter.config);
     rig.rig.model = load_as(rig.rig.ctx, at("shorter"), type);
     rig.calibrate();
-    EngineOptions options = roomy(24);
-    options.calibration = &rig.table;
+    BatcherOptions options = roomy(24);
+    options.budgets = &*rig.budgets;
     Batcher batcher(rig.many.feeder, options);
     Rng rng(41);
     std::vector<Request> requests;

@@ -37,6 +37,18 @@ bool any_above(const float* logits, float threshold) {
 
 }  // namespace
 
+SamplerConfig with_defaults(SamplerConfig config, const GenerationDefaults& defaults) {
+  const auto take = [](auto& value, auto of_model) {
+    if (of_model >= 0) value = of_model;
+  };
+  take(config.temperature, defaults.temperature);
+  take(config.top_k, defaults.top_k);
+  take(config.top_p, defaults.top_p);
+  take(config.min_p, defaults.min_p);
+  take(config.repeat_penalty, defaults.repeat_penalty);
+  return config;
+}
+
 void check_sampler(const SamplerConfig& c) {
   const auto need = [](bool good, const char* name, const char* range, double got) {
     if (!good) throw UsageError(fmt::format("{} must be {}, got {}", name, range, got));

@@ -4,37 +4,16 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "base/rng.h"
+#include "infer/fathom.h"
+#include "model/model.h"
 
 namespace fathom {
 
-struct SamplerConfig {
-  float temperature = 0.8f;  // 0: greedy, ties to the lowest id
-  int32_t top_k = 40;        // 0: all
-  float top_p = 0.95f;       // 1: all
-  float min_p = 0.05f;       // 0: all
-  float repeat_penalty = 1.0f;
-  int32_t repeat_last_n = 64;  // tokens the penalties look back on; 0: none, -1: all
-  float presence_penalty = 0.0f, frequency_penalty = 0.0f;
-  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token, added to its logit; −∞ forbids it
-  uint64_t seed = 0;
-
-  template <class V>
-  void visit(V& v) {
-    v("temperature", temperature, "0: greedy");
-    v("top_k", top_k, "keep the k most likely tokens; 0: all");
-    v("top_p", top_p, "keep the most likely tokens that reach this probability; 1: all");
-    v("min_p", min_p, "drop tokens less likely than this share of the best; 0: none");
-    v("repeat_penalty", repeat_penalty, "above 1: tokens of the window become less likely");
-    v("repeat_last_n", repeat_last_n, "the window of the penalties; 0: none, -1: all");
-    v("presence_penalty", presence_penalty, "taken once from the logit of every token of the window");
-    v("frequency_penalty", frequency_penalty, "taken for every occurrence in the window");
-    v("seed", seed, "of the random draws");
-  }
-};
+// Returns `config` with the model's own values where its files have them.
+SamplerConfig with_defaults(SamplerConfig config, const GenerationDefaults& defaults);
 
 // Throws a UsageError naming the first value that makes no sense.
 void check_sampler(const SamplerConfig& config);

@@ -11,6 +11,10 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
 }
 
+PrefixKey key_of(const Lane& lane) {
+  return {lane.shared->thresholds, lane.request().salt};
+}
+
 }  // namespace
 
 Slots::Slots(Feeder& feeder, bool share, bool keep)
@@ -44,7 +48,7 @@ bool Slots::place(Lane& lane, int64_t pass) {
   } else {
     return false;
   }
-  slots_[static_cast<size_t>(slot)] = {&lane, {}, {lane.shared->thresholds}, pass};
+  slots_[static_cast<size_t>(slot)] = {&lane, {}, key_of(lane), pass};
   lane.slot = slot;
   set_budget(lane);
   return true;
@@ -69,7 +73,7 @@ std::span<const int32_t> Slots::tokens_in(const Slot& slot) const {
 Slots::Prefix Slots::longest_prefix(const Lane& lane) const {
   Prefix best;
   if (!share_ || lane.scores_prompt()) return best;
-  const PrefixKey key{lane.shared->thresholds};
+  const PrefixKey key = key_of(lane);
   const std::span<const int32_t> tokens = lane.tokens();
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].key != key) continue;

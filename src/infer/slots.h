@@ -9,9 +9,11 @@
 namespace fathom {
 
 // Keys and values may be shared only where everything that made them is the same. One engine has one model,
-// adapter and policy, and the decisions that a sequence holds are forked with it: what is left is the budget.
+// adapter and policy, and the decisions that a sequence holds are forked with it: what is left is the budget,
+// and a salt of the requests that keeps their prompts apart.
 struct PrefixKey {
   std::vector<float> thresholds;  // (2L), or empty: the method's own rule
+  std::string salt;
   bool operator==(const PrefixKey&) const = default;
 };
 

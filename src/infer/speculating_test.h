@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "infer/generate.h"
+#include "infer/plain_answer_test.h"
 #include "skip/tiny_model_test.h"
 
 namespace fathom {
@@ -69,10 +69,9 @@ struct Speculating {
   }
 
   // `drafts`: of each round; 0: plainly
-  GenerateResult generate(const std::vector<int32_t>& prompt, GenerateOptions options, int64_t drafts = 0) {
-    if (drafts > 0) options.speculation = {rule, DraftLength::fixed(drafts)};
-    feeder.truncate(0, 0);
-    return Generator(feeder).run(prompt, options);
+  PlainAnswer generate(const std::vector<int32_t>& prompt, const AnswerOptions& options, int64_t drafts = 0) {
+    const Speculation speculation{rule, DraftLength::fixed(drafts)};
+    return PlainWriter(feeder, options, prompt, drafts > 0 ? &speculation : nullptr).run();
   }
 
   std::vector<float> logits_of(const Tensor& rows) const {

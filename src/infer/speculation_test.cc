@@ -5,8 +5,8 @@
 namespace fathom {
 namespace {
 
-GenerateOptions greedy(int64_t tokens) {
-  GenerateOptions options;
+AnswerOptions greedy(int64_t tokens) {
+  AnswerOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = tokens;
   return options;
@@ -21,9 +21,9 @@ TEST(Speculation, GreedyTokensAreThoseOfPlainDecoding) {
     for (size_t i = 0; i < rules.size(); ++i) {
       Speculating speculating(rig, rules[i], i % 2 ? DType::kF16 : DType::kF32);
       const std::vector<int32_t> prompt = random_tokens(40 + i, 9);
-      const GenerateResult plain = speculating.generate(prompt, greedy(24));
+      const PlainAnswer plain = speculating.generate(prompt, greedy(24));
       const auto drafts = static_cast<int64_t>(1 + i % 5);
-      const GenerateResult result = speculating.generate(prompt, greedy(24), drafts);
+      const PlainAnswer result = speculating.generate(prompt, greedy(24), drafts);
       EXPECT_EQ(result.ids, plain.ids) << verifier.name << ", rule " << i;
       EXPECT_EQ(plain.speculation.drafted, 0);
       EXPECT_LE(result.speculation.draft_passes, drafts * result.speculation.verify_passes);
@@ -169,13 +169,13 @@ TEST(Speculation, EndsWhereThePlainTextEnds) {
   const std::vector<int32_t> prompt = random_tokens(8, 100);
   const std::vector<int32_t> ids = speculating.generate(prompt, greedy(20)).ids;
   for (const int64_t drafts : {1, 3, 8}) {
-    GenerateOptions options = greedy(20);
+    AnswerOptions options = greedy(20);
     options.end_ids = {ids[7]};
     const auto end = std::find(ids.begin(), ids.end(), ids[7]);
-    const GenerateResult stopped = speculating.generate(prompt, options, drafts);
+    const PlainAnswer stopped = speculating.generate(prompt, options, drafts);
     EXPECT_EQ(stopped.ids, std::vector<int32_t>(ids.begin(), end));
     EXPECT_EQ(stopped.finish, FinishReason::kStop);
-    const GenerateResult full = speculating.generate(prompt, greedy(-1), drafts);  // a context of 128
+    const PlainAnswer full = speculating.generate(prompt, greedy(-1), drafts);  // a context of 128
     EXPECT_EQ(full.finish, FinishReason::kLength);
     EXPECT_EQ(full.ids, speculating.generate(prompt, greedy(-1)).ids);
     EXPECT_EQ(full.ids.size(), 29u);  // the last token is not fed
@@ -190,8 +190,8 @@ TEST(Speculation, DepthIsThatOfPlainDecoding) {
     for (const DraftRule& rule : drafts_for(rig, verifier)) {
       Speculating speculating(rig, rule);
       const std::vector<int32_t> prompt = random_tokens(40, 1);  // so that no pass's mean speaks for its rows
-      const GenerateResult plain = speculating.generate(prompt, greedy(24)),
-                           result = speculating.generate(prompt, greedy(24), 3);
+      const PlainAnswer plain = speculating.generate(prompt, greedy(24)),
+                        result = speculating.generate(prompt, greedy(24), 3);
       EXPECT_EQ(result.ids, plain.ids) << verifier.name;
       EXPECT_EQ(result.depth, plain.depth) << verifier.name;
     }
@@ -202,7 +202,7 @@ TEST(Speculation, TheBooksHoldWhatRanAgainstTheTokensKept) {
   Rig rig(R"({"name": "dense"})");
   Speculating speculating(rig, leaving_after(2)), plain(rig, leaving_after(2));
   const std::vector<int32_t> prompt = random_tokens(8, 9);
-  const GenerateResult result = speculating.generate(prompt, greedy(30), 4);
+  const PlainAnswer result = speculating.generate(prompt, greedy(30), 4);
   plain.generate(prompt, greedy(30));
   EXPECT_EQ(plain.feeder.savings().net_flops, 1.0);
   const double ran = static_cast<double>(speculating.feeder.work().madds),

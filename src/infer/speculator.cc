@@ -31,8 +31,10 @@ SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other)
   return *this;
 }
 
-Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens)
+Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens,
+                       TokenMask* mask)
     : length_(length),
+      mask_(mask),
       sampler_(options.sampler, vocab),
       vocab_(static_cast<size_t>(vocab)),
       end_ids_(options.end_ids),
@@ -63,13 +65,34 @@ std::span<const int32_t> Speculator::tokens() const {
 
 // As Writer::write forbids them.
 std::span<const float> Speculator::allowed(std::span<const float> logits) {
-  if (history_.size() >= first_end_ || end_ids_.empty()) return logits;
+  const bool may_end = history_.size() >= first_end_ || end_ids_.empty();
+  if (may_end && !mask_) return logits;
   allowed_.assign(logits.begin(), logits.end());
   for (const int32_t id : end_ids_) {
-    if (id >= 0 && static_cast<size_t>(id) < allowed_.size())
+    if (!may_end && id >= 0 && static_cast<size_t>(id) < allowed_.size())
       allowed_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
   }
+  if (mask_) mask_->forbid(allowed_);
   return allowed_;
+}
+
+// The token comes into the history of this round.
+void Speculator::accept(int32_t token) {
+  history_.push_back(token);
+  if (!mask_) return;
+  mask_->accept(token);
+  ++masked_;
+}
+
+// The mask forgets this round.
+void Speculator::take_back() {
+  if (mask_ && masked_ > 0) mask_->rollback(masked_);
+  masked_ = 0;
+}
+
+void Speculator::abandon() {
+  take_back();
+  phase_ = Phase::kPlain;
 }
 
 void Speculator::take_draft(std::span<const float> logits) {
@@ -80,7 +103,7 @@ void Speculator::take_draft(std::span<const float> logits) {
   const int32_t draft = sample(q, rng);
   drafts_.push_back(draft);
   fed_.push_back(draft);
-  history_.push_back(draft);
+  accept(draft);
   ++counts_.draft_passes;
   const bool ends = std::find(end_ids_.begin(), end_ids_.end(), draft) != end_ids_.end();
   if (ends || std::ssize(drafts_) == wanted_) phase_ = Phase::kVerify;
@@ -90,8 +113,10 @@ std::span<const int32_t> Speculator::take_verified(std::span<const float> logits
   if (logits.size() != vocab_ * fed_.size())
     fail("speculation: expected {} rows of {} logits, got {} values", fed_.size(), vocab_, logits.size());
   history_.resize(before_);
+  take_back();
   out_.clear();
   judge(logits);
+  take_back();
   const auto drafted = std::ssize(drafts_), accepted = std::ssize(out_) - 1;
   counts_.drafted += drafted;
   counts_.accepted += accepted;
@@ -118,7 +143,7 @@ void Speculator::judge(std::span<const float> logits) {
       return;
     }
     out_.push_back(drafts_[i]);
-    history_.push_back(drafts_[i]);
+    accept(drafts_[i]);
   }
 }
 

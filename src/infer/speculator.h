@@ -13,22 +13,18 @@ namespace fathom {
 bool accepts(const Distribution& p, const Distribution& q, int32_t draft, Rng& rng);
 int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng);
 
-struct SpeculationCounts {
-  int64_t drafted = 0, accepted = 0;  // tokens
-  int64_t draft_passes = 0, verify_passes = 0;
-  SpeculationCounts& operator+=(const SpeculationCounts& other);
-};
-
 // One sequence. Whoever runs the passes asks for the tokens of the next one and hands in the logits it gave.
 class Speculator {
  public:
   // The answer is drawn as a Writer would draw it; nothing is drafted after an end token.
-  Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens);
+  // `mask`: what may come next, or null; between rounds it stands where the writer left it.
+  Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens,
+             TokenMask* mask = nullptr);
 
   // A round, at most `most` drafts long. `history`: the tokens so far; the last one is not in the cache yet.
   // false: this time decode it plainly. Asked again at the same place, it says the same.
   bool start(std::span<const int32_t> history, int64_t most);
-  void abandon() { phase_ = Phase::kPlain; }  // forgets the round: start() begins it again
+  void abandon();  // forgets the round: start() begins it again
 
   // Rows of the next pass. While the phase is kDraft: one token; then, kVerify: the drafts' rows again and
   // one more. All of the pass's rows want logits.
@@ -47,8 +43,12 @@ class Speculator {
  private:
   void judge(std::span<const float> logits);
   std::span<const float> allowed(std::span<const float> logits);
+  void accept(int32_t token);
+  void take_back();
 
   DraftLength length_;
+  TokenMask* mask_;
+  int64_t masked_ = 0;  // tokens of this round that the mask has accepted
   Sampler sampler_;
   size_t vocab_;
   std::vector<int32_t> end_ids_;
@@ -62,7 +62,7 @@ class Speculator {
   std::vector<int32_t> fed_;      // the token before the drafts, and the drafts
   std::vector<int32_t> out_;
   std::vector<Distribution> q_;  // (kMostDrafts): what each draft was drawn from
-  std::vector<float> allowed_;   // logits without the end tokens'
+  std::vector<float> allowed_;   // logits without the forbidden tokens'
   SpeculationCounts counts_;
 };
 

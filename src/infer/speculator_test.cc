@@ -119,17 +119,16 @@ TEST(Speculator, AModelsTextsToo) {
   Rig rig(R"({"name": "dense"})", config);
   Speculating speculating(rig, leaving_after(2));
   const Tokens prompt = random_tokens(4, 6, 5);
-  GenerateOptions options;
+  AnswerOptions options;
   options.sampler = {.temperature = 1.5f, .top_k = 0, .top_p = 1, .min_p = 0};
   options.max_tokens = 3;
   constexpr int64_t kTexts = 3000;
   std::map<Tokens, int64_t> counts;
-  Generator generator(speculating.feeder);
-  options.speculation = {speculating.rule, DraftLength::fixed(2)};
+  const Speculation speculation{speculating.rule, DraftLength::fixed(2)};
   int64_t rejected = 0;
   for (int64_t i = 0; i < kTexts; ++i) {
     options.sampler.seed = static_cast<uint64_t>(i);
-    const GenerateResult result = generator.run(prompt, options);
+    const PlainAnswer result = PlainWriter(speculating.feeder, options, prompt, &speculation).run();
     ++counts[result.ids];
     rejected += result.speculation.drafted - result.speculation.accepted;
   }

@@ -38,7 +38,7 @@ void TokenQueue::push(Token token) {
     const std::lock_guard lock(mutex_);
     tokens_.push_back(std::move(token));
   }
-  changed_.notify_all();
+  tell_reader();
 }
 
 void TokenQueue::set_prompt_log_probs(std::shared_ptr<const LogProbs> log_probs) {
@@ -51,7 +51,28 @@ void TokenQueue::close(AnswerEnd end) {
     const std::lock_guard lock(mutex_);
     end_ = std::move(end);
   }
+  tell_reader();
+}
+
+// Called without the lock: the reader may read at once.
+void TokenQueue::tell_reader() {
   changed_.notify_all();
+  std::function<void()> call;
+  {
+    const std::lock_guard lock(mutex_);
+    call = on_ready_;
+  }
+  if (call) call();
+}
+
+void TokenQueue::on_ready(std::function<void()> call) {
+  bool ready = false;
+  {
+    const std::lock_guard lock(mutex_);
+    on_ready_ = call;
+    ready = !tokens_.empty() || end_;
+  }
+  if (ready && call) call();
 }
 
 std::optional<Token> TokenQueue::pop() {
@@ -72,6 +93,11 @@ std::optional<Token> TokenQueue::pop() {
 bool TokenQueue::ready_within(std::chrono::milliseconds time) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, time, [&] { return !tokens_.empty() || end_; });
+}
+
+bool TokenQueue::ended() const {
+  const std::lock_guard lock(mutex_);
+  return end_.has_value();
 }
 
 const AnswerEnd& TokenQueue::end() const {
@@ -110,6 +136,12 @@ std::optional<Token> Answer::next() {
 }
 bool Answer::ready_within(std::chrono::milliseconds time) const {
   return queue_->ready_within(time);
+}
+void Answer::on_ready(std::function<void()> call) {
+  queue_->on_ready(std::move(call));
+}
+bool Answer::ended() const {
+  return queue_->ended();
 }
 const AnswerEnd& Answer::end() const {
   return queue_->end();

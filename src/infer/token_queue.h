@@ -5,7 +5,7 @@
 #include <deque>
 #include <mutex>
 
-#include "infer/request.h"
+#include "infer/fathom.h"
 
 namespace fathom {
 
@@ -37,11 +37,15 @@ class TokenQueue {
   // The reader's.
   std::optional<Token> pop();
   bool ready_within(std::chrono::milliseconds time) const;
+  void on_ready(std::function<void()> call);
+  bool ended() const;
   const AnswerEnd& end() const;
   std::shared_ptr<const LogProbs> prompt_log_probs() const;
   void cancel();
 
  private:
+  void tell_reader();
+
   const size_t capacity_;
   const std::shared_ptr<Doorbell> engine_;
   mutable std::mutex mutex_;
@@ -50,6 +54,7 @@ class TokenQueue {
   std::shared_ptr<const LogProbs> prompt_log_probs_;
   std::optional<AnswerEnd> end_;
   bool cancelled_ = false;
+  std::function<void()> on_ready_;
 };
 
 }  // namespace fathom

@@ -24,6 +24,9 @@ class Trace {
   bool ran(size_t row, int64_t unit) const { return ran_[at(row, unit)] != 0; }
   // What the method decided on; NaN where it rates nothing (a fixed list of units, units it leaves alone).
   float score(size_t row, int64_t unit) const { return scores_[at(row, unit)]; }
+  std::span<const uint8_t> units_of(size_t row) const {  // (2L), 1: ran
+    return std::span(ran_).subspan(at(row, 0), static_cast<size_t>(units_));
+  }
   double depth(size_t row) const;  // in layers: units run / 2
   void clear();
 

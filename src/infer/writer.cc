@@ -46,8 +46,10 @@ std::vector<int32_t> end_token_ids(const Model& model) {
   return ids;
 }
 
-Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const int32_t> prompt)
+Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const int32_t> prompt,
+               TokenMask* mask)
     : tokenizer_(model.tokenizer.get()),
+      mask_(mask),
       prompt_tokens_(static_cast<int64_t>(prompt.size())),
       max_tokens_(options.max_tokens),
       min_tokens_(options.min_tokens),
@@ -72,12 +74,15 @@ const Writer::Written& Writer::write(std::span<float> logits) {
         logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     }
   }
+  if (mask_) mask_->forbid(logits);
   return take(sampler_.next(logits, history_, static_cast<int64_t>(history_.size())));
 }
 
 const Writer::Written& Writer::take(int32_t id) {
   written_.id = id;
   written_.text.clear();
+  written_.bytes.clear();
+  if (mask_) mask_->accept(id);
   written_.finish.reset();
   written_.ends = contains(end_ids_, id);
   if (written_.ends) {
@@ -95,7 +100,8 @@ const Writer::Written& Writer::take(int32_t id) {
 }
 
 std::string Writer::show(int32_t id) {
-  const std::string text = utf8_.feed(at_start_ ? tokenizer_->decode({id}) : tokenizer_->piece(id));
+  written_.bytes = at_start_ ? tokenizer_->decode({id}) : tokenizer_->piece(id);
+  const std::string text = utf8_.feed(written_.bytes);
   at_start_ = false;
   return generated() <= min_tokens_ ? text : stops_.feed(text);
 }

@@ -13,24 +13,6 @@
 
 namespace fathom {
 
-enum class FinishReason : uint8_t {
-  kStop,       // an end-of-text token or a stop string
-  kLength,     // as many tokens as were asked for, or the context is full
-  kCancelled,  // from outside
-  kDeadline,   // its time was over
-  kError,      // it could not go on
-};
-const char* name_of(FinishReason reason);  // "stop", …
-
-// How an answer is written.
-struct AnswerOptions {
-  SamplerConfig sampler = {};
-  int64_t max_tokens = -1;  // -1: until the context is full
-  int64_t min_tokens = 0;   // end tokens cannot be drawn, nor stop strings end the text, before so many
-  std::vector<std::string> stops = {};
-  std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it: see end_token_ids()
-};
-
 // The tokens that end a text: the model's own, the tokenizer's, and those of the vocabulary that end a turn
 // of a known chat format.
 std::vector<int32_t> end_token_ids(const Model& model);
@@ -39,16 +21,19 @@ std::vector<int32_t> end_token_ids(const Model& model);
 class Writer {
  public:
   // Options that make no sense are a UsageError.
-  Writer(const Model& model, const AnswerOptions& options, std::span<const int32_t> prompt);
+  // `mask`: what may come next, or null; it outlives the writer.
+  Writer(const Model& model, const AnswerOptions& options, std::span<const int32_t> prompt,
+         TokenMask* mask = nullptr);
 
   struct Written {
     int32_t id = 0;
     std::string text;   // what may be shown now
+    std::string bytes;  // of the token alone
     bool ends = false;  // an end token: no part of the text
     // kStop (at an end token, too), or kLength at max_tokens.
     std::optional<FinishReason> finish;
   };
-  // The next token, from the logits (vocab) that follow history(); they are changed where end tokens are
+  // The next token, from the logits (vocab) that follow history(); they are changed where tokens are
   // forbidden. Logits that no token can be drawn from are a UserError. Valid until the next call.
   const Written& write(std::span<float> logits);
   // The same, of a token that was drawn by somebody else, by the same rules.
@@ -64,6 +49,7 @@ class Writer {
   std::string show(int32_t id);
 
   const Tokenizer* tokenizer_;  // null: the answer has no text
+  TokenMask* mask_;
   int64_t prompt_tokens_, max_tokens_, min_tokens_;
   std::vector<int32_t> end_ids_, history_;
   Sampler sampler_;

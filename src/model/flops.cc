@@ -46,6 +46,18 @@ DenseWork dense_work(const ModelConfig& config, std::span<const BatchRow> rows) 
   return all;
 }
 
+uint64_t row_block_madds(const ModelConfig& config, int64_t position, std::span<const uint8_t> units) {
+  const int64_t q_width = config.heads * config.head_dim, kv_width = config.kv_heads * config.head_dim;
+  int64_t madds = 0;
+  for (size_t layer = 0; layer < config.windows.size(); ++layer) {
+    const int64_t window = config.windows[layer];
+    const int64_t keys = window > 0 ? std::min<int64_t>(position + 1, window) : position + 1;
+    if (units[2 * layer]) madds += config.width * (2 * q_width + 2 * kv_width) + 2 * keys * q_width;
+    if (units[2 * layer + 1]) madds += 3 * config.width * config.ffn_width;
+  }
+  return static_cast<uint64_t>(madds);
+}
+
 uint64_t dense_weight_bytes(const Model& model, int64_t rows, bool logits) {
   const ModelWeights& weights = model.weights;
   int64_t bytes = rows * row_bytes(weights.embedding.dtype(), model.config.width);

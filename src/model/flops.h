@@ -24,6 +24,10 @@ DenseWork dense_work(const ModelConfig& config, int64_t rows, int64_t past, int6
 // Of one pass over these rows, which are whole sequences from their start.
 DenseWork dense_work(const ModelConfig& config, std::span<const BatchRow> rows);
 
+// Multiply-adds of the blocks for the row at `position` that runs these units (2L; 1: it runs), as if it read
+// every position before it.
+uint64_t row_block_madds(const ModelConfig& config, int64_t position, std::span<const uint8_t> units);
+
 // Weights that a pass reads, whatever the number of sequences in it: every matrix once, and one row of the
 // embedding for each of `rows`.
 uint64_t dense_weight_bytes(const Model& model, int64_t rows, bool logits);

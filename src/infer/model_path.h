@@ -1,4 +1,4 @@
-// What -m may be, as files.
+// What the name of a model may be, as files.
 #pragma once
 
 #include <string>

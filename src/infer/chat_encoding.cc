@@ -1,4 +1,4 @@
-#include "cli/prompt.h"
+#include "infer/chat_encoding.h"
 
 #include "base/format.h"
 

@@ -1,4 +1,4 @@
-#include "cli/model_path.h"
+#include "infer/model_path.h"
 
 #include <cctype>
 #include <cstdlib>
@@ -94,7 +94,7 @@ fs::path model_in(const fs::path& snapshot) {
   }
   if (files.size() == 1) return files.front();
   if (files.size() > 1)
-    fail("{} holds {} GGUF files: name one with -m", printable(snapshot.string()), files.size());
+    fail("{} holds {} GGUF files: name one of them", printable(snapshot.string()), files.size());
   return snapshot;
 }
 

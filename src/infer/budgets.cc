@@ -1,0 +1,48 @@
+#include "infer/budgets.h"
+
+#include <cmath>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "infer/quality.h"
+
+namespace fathom {
+
+Budgets::Budgets(const Model& model, const Adapter& adapter, std::string name)
+    : tables_(calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, printable(name))),
+      weight_type_(weight_type_name(model)),
+      name_(std::move(name)),
+      opens_fully_(adapter.policy->opens_fully()),
+      units_(2 * model.config.layers) {}
+
+Budgets::Budgets(Calibration table)
+    : tables_({std::move(table)}),
+      weight_type_(tables_.front().weight_type),
+      name_("the calibration"),
+      opens_fully_(false),
+      units_(std::ssize(tables_.front().points.front().thresholds)) {}
+
+const Calibration& Budgets::table_for(double budget) const {
+  if (empty())
+    throw NoCalibration(
+        fmt::format("{}: a budget of {:g} needs a calibration table", printable(name_), budget));
+  for (const Calibration& table : tables_) {
+    if (table.weight_type == weight_type_) return table;
+  }
+  if (!warned_.exchange(true))
+    log_warn(fmt::format("{} was calibrated for {} weights, not {}: the budget will be met less exactly",
+                         printable(name_), printable(tables_.front().weight_type), weight_type_));
+  return tables_.front();
+}
+
+double Budgets::budget_for(const QualityLimit& quality) const {
+  return static_cast<double>(table_for(1).budget_for(quality.measure, quality.limit));
+}
+
+std::vector<float> Budgets::thresholds(double budget) const {
+  if (!(budget > 0 && budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", budget);
+  if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
+  return table_for(budget).thresholds(static_cast<float>(budget));
+}
+
+}  // namespace fathom

@@ -1,0 +1,45 @@
+// The only way from a budget to thresholds.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "infer/calibrate.h"
+#include "skip/adapter.h"
+
+namespace fathom {
+
+struct QualityLimit;
+
+// A budget was asked for, and the method has no table.
+class NoCalibration : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+class Budgets {
+ public:
+  // The tables of a method's adapter. `name` begins the errors. A broken table is a UserError.
+  Budgets(const Model& model, const Adapter& adapter, std::string name);
+  // One table for the weights that run.
+  explicit Budgets(Calibration table);
+
+  bool empty() const { return tables_.empty(); }
+  // Returns the table of the model's weight type or, with a warning, of another one. Without any it throws
+  // NoCalibration, with the budget that the table is wanted for.
+  const Calibration& table_for(double budget) const;
+  // Returns (2L) thresholds. A budget of 1 needs no table where the method can run everything.
+  std::vector<float> thresholds(double budget) const;
+  // Returns the smallest budget that keeps a measured quality. None: a UserError with what there is.
+  double budget_for(const QualityLimit& quality) const;
+
+ private:
+  std::vector<Calibration> tables_;
+  std::string weight_type_, name_;
+  bool opens_fully_;
+  int64_t units_;
+  mutable std::atomic<bool> warned_ = false;  // that the table is for other weights
+};
+
+}  // namespace fathom

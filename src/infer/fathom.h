@@ -1,0 +1,318 @@
+// fathom's library: load a model, ask it, read the answers as they come.
+//
+//   fathom::Runtime runtime = fathom::Runtime::open({.model = "model.gguf", .adapter = "routers"});
+//   fathom::Engine engine(runtime);
+//   fathom::Request request = runtime.request("The capital of France is");
+//   request.budget = 0.8f;                                       // of the blocks' multiply-adds
+//   fathom::Answer answer = std::move(engine.submit(request).front());
+//   while (std::optional<fathom::Token> token = answer.next()) std::fputs(token->text.c_str(), stdout);
+//
+// This header is all of the installed API. It needs the standard library alone. Errors are exceptions of
+// types that derive from std::runtime_error; their text is one line.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fathom {
+
+class ModelRuntime;     // infer/model_runtime.h
+class EngineThread;     // infer/engine.h
+class Feeder;           // infer/feeder.h
+class TokenQueue;       // infer/token_queue.h
+struct BatcherOptions;  // infer/batcher_options.h
+
+using Moment = std::chrono::steady_clock::time_point;
+
+struct SamplerConfig {
+  float temperature = 0.8f;  // 0: greedy, ties to the lowest id
+  int32_t top_k = 40;        // 0: all
+  float top_p = 0.95f;       // 1: all
+  float min_p = 0.05f;       // 0: all
+  float repeat_penalty = 1.0f;
+  int32_t repeat_last_n = 64;  // tokens the penalties look back on; 0: none, -1: all
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // token, added to its logit; −∞ forbids it
+  uint64_t seed = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("temperature", temperature, "0: greedy");
+    v("top_k", top_k, "keep the k most likely tokens; 0: all");
+    v("top_p", top_p, "keep the most likely tokens that reach this probability; 1: all");
+    v("min_p", min_p, "drop tokens less likely than this share of the best; 0: none");
+    v("repeat_penalty", repeat_penalty, "above 1: tokens of the window become less likely");
+    v("repeat_last_n", repeat_last_n, "the window of the penalties; 0: none, -1: all");
+    v("presence_penalty", presence_penalty, "taken once from the logit of every token of the window");
+    v("frequency_penalty", frequency_penalty, "taken for every occurrence in the window");
+    v("seed", seed, "of the random draws");
+  }
+};
+
+enum class FinishReason : uint8_t {
+  kStop,       // an end-of-text token or a stop string
+  kLength,     // as many tokens as were asked for, or the context is full
+  kCancelled,  // from outside
+  kDeadline,   // its time was over
+  kError,      // it could not go on
+};
+const char* name_of(FinishReason reason);  // "stop", …
+
+// The tokens that may come next, as a grammar sees them. Each answer has one of its own, which one thread
+// uses at a time.
+class TokenMask {
+ public:
+  virtual ~TokenMask() = default;
+  // Sets the logits (vocab) of tokens that may not come next to −∞.
+  virtual void forbid(std::span<float> logits) = 0;
+  virtual void accept(int32_t token) = 0;     // it came
+  virtual void rollback(int64_t tokens) = 0;  // the newest `tokens` that were accepted did not come
+};
+
+// How an answer is written.
+struct AnswerOptions {
+  SamplerConfig sampler = {};
+  int64_t max_tokens = -1;  // -1: until the context is full
+  int64_t min_tokens = 0;   // end tokens cannot be drawn, nor stop strings end the text, before so many
+  std::vector<std::string> stops = {};
+  std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it
+};
+
+enum class DraftKind : uint8_t {
+  kMethod,     // the skipping method at a smaller budget
+  kHarmOrder,  // the same units for every row, those that matter least
+  kExit,       // the last blocks
+};
+std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit"
+
+struct DraftOptions {
+  int64_t drafts = 0;                  // tokens of a round; 0: as many as have paid so far
+  std::optional<DraftKind> kind = {};  // none: the method where it has a calibration, else the harm order
+  double budget = 0.6;                 // share of the blocks' multiply-adds that a draft runs
+};
+
+// One prompt, and how it is to be answered. end_ids are the request's own; the model's come on top unless
+// ignore_eos.
+struct Request : AnswerOptions {
+  std::vector<int32_t> prompt = {};
+  int64_t answers = 1;  // each with its own seed, made from the sampler's
+  bool ignore_eos = false;
+  bool context_shift = false;  // when the context is full: forget the older half and go on
+  bool score_prompt = false;   // the prompt's own log-probabilities come with the answers
+  int64_t log_probs = -1;  // of each token; -1: none; 0: its own; more: of so many most likely tokens, too
+  bool units = false;      // each token says which units ran for it
+  std::optional<float> budget = {};  // β; none: the engine's
+  // Lossless: sampled answers are other draws of the same distribution, greedy ones the same tokens.
+  std::optional<DraftOptions> speculate = {};
+  std::function<std::unique_ptr<TokenMask>()> mask = {};  // makes one for each answer; none: no mask
+  std::string salt = {};  // requests with different salts share no computed prefixes
+  int64_t context = 0;    // prompt and answer at most; 0: the cache's
+  int64_t priority = 0;   // higher goes first; that of a waiting answer rises
+  std::optional<Moment> deadline = {};
+};
+
+struct TokenLogProb {
+  int32_t id = 0;
+  float logprob = 0;
+};
+
+// Of a text, one entry for each token.
+struct LogProbs {
+  // Of token i given those before; the first (of nothing) is 0 and not to be used.
+  std::vector<float> logprobs;
+  // Best first; the first place has none. Empty when not asked for.
+  std::vector<std::vector<TokenLogProb>> top;
+};
+
+// A token that ends the answer comes too, as the last one, with its log-probability and without text.
+struct Token {
+  int32_t id = 0;
+  std::string text;   // whole UTF-8 characters; a later token or the end brings what is held back
+  std::string bytes;  // of this token alone, which may be a part of a character
+  float logprob = 0;  // of the model's own distribution, before bias, penalties and temperature
+  // Best first. Where this token is the best, the first has its `logprob` bit for bit.
+  std::vector<TokenLogProb> top = {};
+  double depth = 0;  // layers run, as units / 2, by the row that gave it
+  std::vector<uint8_t> units =
+      {};             // (2L) where asked for, 1: ran; attention and FFN of layer 0, of layer 1, …
+  bool ends = false;  // an end token: no part of the text
+};
+
+struct SpeculationCounts {
+  int64_t drafted = 0, accepted = 0;  // tokens
+  int64_t draft_passes = 0, verify_passes = 0;
+  SpeculationCounts& operator+=(const SpeculationCounts& other);
+};
+
+struct AnswerStats {
+  int64_t prompt_tokens = 0, reused_tokens = 0;  // of the prompt: taken from a sequence that began alike
+  int64_t generated = 0;                         // tokens of the answer, without the one that ended it
+  double depth = 0;                              // mean over them
+  // Of the rows that were computed for this answer, drafts included: the share of (row, unit) pairs that were
+  // skipped, and the blocks' multiply-adds that ran and that a dense model runs. A row counts as reading
+  // every position before it.
+  double skip_ratio = 0;
+  double block_madds = 0, dense_block_madds = 0;
+  int64_t preemptions = 0;  // times it made room for others and was computed again
+  int64_t context_shifts = 0;
+  SpeculationCounts speculation = {};
+  double wait_seconds = 0, prefill_seconds = 0, decode_seconds = 0;  // until admitted, first token, end
+};
+
+struct AnswerEnd {
+  FinishReason reason = FinishReason::kCancelled;
+  std::string text;   // what was held back
+  std::string error;  // one line, when the reason is kError
+  AnswerStats stats;
+};
+
+// One answer as its reader sees it. Tokens come through a bounded queue (a round of speculation may go beyond
+// its bound): a reader that falls behind pauses its own answer and no other. A reader that goes away cancels.
+class Answer {
+ public:
+  explicit Answer(std::shared_ptr<TokenQueue> queue);
+  ~Answer();
+  Answer(Answer&&) noexcept;
+  Answer& operator=(Answer&&) noexcept;
+
+  // Waits for the next token; nothing: the answer has ended.
+  std::optional<Token> next();
+  // Returns whether next() would return at once. Waits for that, but not longer than `time`.
+  bool ready_within(std::chrono::milliseconds time) const;
+  // `call` is called whenever there is something more to read, from the engine's thread, or at once where
+  // there is something already. It must not block, nor throw.
+  void on_ready(std::function<void()> call);
+  bool ended() const;            // nothing more comes; what is in the queue can still be read
+  const AnswerEnd& end() const;  // once ended() or next() said so
+  // Of the prompt, where they were asked for: once next() has returned. The same for all answers of a
+  // request.
+  std::shared_ptr<const LogProbs> prompt_log_probs() const;
+  // Ends the answer before the engine's next pass. What is in the queue can still be read.
+  void cancel();
+
+ private:
+  std::shared_ptr<TokenQueue> queue_;
+};
+
+struct RuntimeOptions {
+  std::string model;            // a file, a folder, org/name in the Hugging Face cache, or "builtin"
+  std::string adapter = {};     // a folder; "": the model's own method, if it has one
+  std::string tokenizer = {};   // a file; "": the model's own
+  std::string device = "cpu";   // or "cuda"
+  int threads = 0;              // 0: one for each core that this process may use
+  std::string weights = {};     // type that they are converted to, such as "q8_0"; "": as stored
+  std::string cache_type = {};  // of keys and values; "": f16, or f32 where weights is "f32"
+  int64_t context = 0;          // tokens of a sequence at most; 0: the model's
+  int64_t sequences = 8;        // that the cache has room for
+};
+
+struct Message {
+  std::string role, content;  // "system", "user" or "assistant"
+};
+
+// A model that is ready to run. Copies share it.
+class Runtime {
+ public:
+  static Runtime open(const RuntimeOptions& options);
+
+  // A request with the model's defaults for sampling.
+  Request request(const std::string& prompt) const;
+  Request request(const std::vector<Message>& conversation) const;  // in the model's chat format
+
+  std::vector<int32_t> encode(const std::string& text) const;
+  std::string decode(const std::vector<int32_t>& ids) const;
+  int64_t context() const;  // tokens of a sequence at most
+  int64_t layers() const;
+
+ private:
+  friend class Engine;
+  explicit Runtime(std::shared_ptr<ModelRuntime> runtime) : runtime_(std::move(runtime)) {}
+  std::shared_ptr<ModelRuntime> runtime_;
+};
+
+struct EngineOptions {
+  int64_t rows = 512;          // of a pass at most; more than the cache's sequences
+  int64_t waiting = 1024;      // answers beside those that have a place; more are refused with EngineBusy
+  int64_t most_answers = 128;  // of one request
+  int64_t tokens_ahead = 64;   // that a reader may be behind before its answer pauses
+  int64_t ageing = 32;         // passes without rows after which an answer's priority rises by one
+  bool keep_prefixes = true;   // what a finished answer computed stays until its place is needed
+  std::optional<float> budget = {};  // of requests that name none; none: the method's own rule
+};
+
+// What was saved, each a ratio against the dense backbone on the same rows and contexts, from what the
+// kernels counted. Not a number on CUDA.
+struct Savings {
+  double skip_ratio = 0;   // share of (row, unit) pairs skipped, over all 2L units
+  double block_flops = 1;  // β: multiply-adds of the blocks
+  double net_flops = 1;    // all multiply-adds, the output matrix included
+  double net_bytes = 1;    // weight and cache bytes read
+};
+
+struct EngineStats {
+  // Since the start.
+  int64_t passes = 0, rows = 0;
+  int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;  // of all answers
+  int64_t preemptions = 0;            // answers that made room for others, to be computed again
+  SpeculationCounts speculation;      // of answers that have ended
+  std::array<int64_t, 5> finished{};  // answers by FinishReason
+  std::vector<int64_t> unit_rows;     // (2L): rows that ran each unit; over `rows`, its kept share
+  Savings savings;
+  // Now.
+  int64_t running = 0, waiting = 0, paused = 0;  // answers; a paused one runs and waits for its reader
+  int64_t cache_bytes = 0, pool_bytes = 0;       // held, those of kept prefixes included; and all there are
+};
+
+// Too many answers are waiting: try again later.
+class EngineBusy : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Many requests at once on one model: continuous batching.
+//
+// One thread steps. Each step is one pass over a row of every answer that is being written and pieces of the
+// prompts of those that have just come. An answer's tokens and log-probabilities are, bit for bit, those of
+// the same request alone: neither load, nor chunks, nor priorities, nor a want of memory changes them.
+//
+// An answer may speculate (Request::speculate): its drafts and their verification are rows of the same
+// passes, in the same cache. How much it drafts follows from its own history; a round that finds no room
+// waits for it, or is begun again later with the same drafts.
+//
+// Answers wait for a place in the cache in the order of their priorities, which rise while they wait. When
+// the cache is full, the last in that order gives up its place and is computed again later. An answer ends
+// within one step of its cancellation or deadline, in the middle of its prompt too.
+class Engine {
+ public:
+  explicit Engine(const Runtime& runtime, const EngineOptions& options = {});
+  // Over a feeder of the caller's, which outlives the engine and is the engine's alone meanwhile.
+  Engine(Feeder& feeder, BatcherOptions options);
+  // Cancels what is left and waits for the thread, never for a reader: what is in the queues can still be
+  // read.
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  // Returns one Answer for each of request.answers. A request that cannot be served is an error, a full house
+  // EngineBusy. Never waits.
+  std::vector<Answer> submit(Request request);
+  // Takes no more requests and waits until those it has have ended. Their readers must go on reading.
+  void drain();
+  EngineStats stats() const;
+
+ private:
+  std::shared_ptr<ModelRuntime> runtime_;  // null: the caller's feeder
+  std::unique_ptr<EngineThread> thread_;
+};
+
+}  // namespace fathom
