@@ -192,8 +192,7 @@ TEST_F(SmolLM2, TheEngineAnswersAsTheGeneratorDoes) {
       EXPECT_EQ(ran < 0.95, skips) << ran;
     }
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (skips)
-        static_cast<SkipState&>(*one).set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
+      if (skips) one->set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
       GenerateOptions options;
       static_cast<AnswerOptions&>(options) = requests[i];
       options.end_ids = end_token_ids(model);

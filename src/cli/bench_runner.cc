@@ -38,8 +38,7 @@ BenchRunner::BenchRunner(Session& session, const Options& options) : options_(op
   state_ = policy.make_state(ctx, model.config, options.sequences);
   if (options.has_threshold) {
     const std::vector<float> thresholds(static_cast<size_t>(2 * model.config.layers), options.threshold);
-    for (int32_t s = 0; s < options.sequences; ++s)
-      static_cast<SkipState&>(*state_).set_thresholds(ctx, s, thresholds);
+    for (int32_t s = 0; s < options.sequences; ++s) state_->set_thresholds(ctx, s, thresholds);
   }
   KvCacheOptions cache = session.cache_options();
   cache.sequences = options.sequences;

@@ -154,9 +154,9 @@ void Session::make_cache(int64_t tokens, int64_t sequences) {
     SkipState& state = *skip_state_of(*state_);
     state.masked = masked_;
     state.batch_quantile = batch_quantile_;
-    for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)
-      state.set_thresholds(ctx(), s, thresholds_);
   }
+  for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)
+    state_->set_thresholds(ctx(), s, thresholds_);
   feeder_ = std::make_unique<Feeder>(ctx(), model(), *cache_, policy, *state_);
 }
 

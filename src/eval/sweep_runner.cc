@@ -27,8 +27,7 @@ class Lane {
         state_(policy_.make_state(run.model.ctx, run.model.model.config, sequences)),
         feeder_(run.model.ctx, run.model.model, cache_, policy_, *state_) {
     if (run.thresholds.empty()) return;
-    for (int32_t s = 0; s < sequences; ++s)
-      static_cast<SkipState&>(*state_).set_thresholds(run.model.ctx, s, run.thresholds);
+    for (int32_t s = 0; s < sequences; ++s) state_->set_thresholds(run.model.ctx, s, run.thresholds);
   }
   Feeder& feeder() { return feeder_; }
 
