@@ -193,8 +193,7 @@ TEST_F(SmolLM2, TheEngineAnswersAsAloneTheyAre) {
       EXPECT_EQ(ran < 0.95, skips) << ran;
     }
     for (size_t i = 0; i < requests.size(); ++i) {
-      if (skips)
-        static_cast<SkipState&>(*one).set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
+      if (skips) one->set_thresholds(ctx, 0, tables.front().thresholds(*requests[i].budget));
       AnswerOptions options = requests[i];
       options.end_ids = end_token_ids(model);
       EXPECT_EQ(heard[i], PlainWriter(alone, options, requests[i].prompt).run().ids) << "request " << i;

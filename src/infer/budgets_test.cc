@@ -4,6 +4,7 @@
 
 #include "infer/calibrate.h"
 #include "infer/every_method_test.h"
+#include "infer/speculative_policy.h"
 #include "model/load.h"
 
 namespace fathom {
@@ -142,6 +143,31 @@ TEST_P(InOneBatch, BudgetsDiffer) {
   EXPECT_GE(skipped[1], skipped[2]);
   EXPECT_GE(skipped[2], skipped[3]);
   EXPECT_GE(skipped[3], skipped[0]);
+}
+
+TEST(Thresholds, APolicyWithoutAnyRefusesThem) {
+  Context ctx;
+  const DensePolicy dense;
+  const std::unique_ptr<PolicyState> state = dense.make_state(ctx, tiny_config(), 1);
+  state->clear_thresholds(ctx, 0);  // there is nothing to clear
+  try {
+    state->set_thresholds(ctx, 0, std::vector<float>(8));
+    FAIL() << "thresholds were taken";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("this policy has no thresholds to set"), std::string::npos);
+  }
+}
+
+TEST(Thresholds, ReachTheMethodThroughSpeculation) {
+  Rig rig(R"({"name": "gate_skip"})");
+  const SpeculativePolicy policy(*rig.policy);
+  const std::unique_ptr<PolicyState> state = policy.make_state(rig.ctx, rig.model.config, 2);
+  const SkipState& method = *skip_state_of(*state);
+  const std::vector<float> thresholds(static_cast<size_t>(2 * rig.model.config.layers), 0.5f);
+  state->set_thresholds(rig.ctx, 1, thresholds);
+  EXPECT_TRUE(method.has_thresholds());
+  state->clear_thresholds(rig.ctx, 1);
+  EXPECT_FALSE(method.has_thresholds());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, InOneBatch, testing::ValuesIn(every_method()), method_test_name);

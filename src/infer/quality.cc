@@ -55,7 +55,7 @@ class Comparison {
   void run(const Piece& piece, std::vector<Sums>& all) {
     if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) throw CalibrationCancelled();
     const ArenaScope scope(ctx_);
-    const Tensor base = logits(piece, DensePolicy()), ours = logits(piece, policy_);
+    const Tensor base = logits(piece, DensePolicy(), {}), ours = logits(piece, policy_, thresholds_);
     const auto rows = static_cast<int64_t>(piece.targets.size());
     const Tensor targets = Tensor::from(ctx_, piece.targets, {rows});
     size_t begin = 0;
@@ -77,13 +77,12 @@ class Comparison {
   }
 
  private:
-  Tensor logits(const Piece& piece, const SkipPolicy& policy) {
+  Tensor logits(const Piece& piece, const SkipPolicy& policy, std::span<const float> thresholds) {
     const Batch batch = make_batch(ctx_, piece.rows);
     KvCache cache = cache_for(ctx_, model_.config, policy, piece.rows, options_);
     const std::unique_ptr<PolicyState> state = policy.make_state(ctx_, model_.config, batch.sequences);
-    if (auto* skip = dynamic_cast<SkipState*>(state.get())) {
-      for (int32_t s = 0; s < batch.sequences; ++s) skip->set_thresholds(ctx_, s, thresholds_);
-    }
+    for (int32_t s = 0; s < batch.sequences && !thresholds.empty(); ++s)
+      state->set_thresholds(ctx_, s, thresholds);
     return forward(ctx_, model_, batch, cache, policy, *state);
   }
   double value(const Tensor& one) {

@@ -1,7 +1,5 @@
 #include "infer/sequences.h"
 
-#include "infer/speculative_policy.h"
-
 namespace fathom {
 namespace {
 
@@ -17,8 +15,7 @@ Sequences::Sequences(Context& ctx, const Model& model, const SkipPolicy& policy,
       state_(policy.make_state(ctx, model.config, options.cache.sequences)),
       feeder_(ctx, model, cache_, policy, *state_) {
   if (options.thresholds.empty()) return;
-  for (int32_t s = 0; s < options.cache.sequences; ++s)
-    skip_state_of(*state_)->set_thresholds(ctx, s, options.thresholds);
+  for (int32_t s = 0; s < options.cache.sequences; ++s) state_->set_thresholds(ctx, s, options.thresholds);
 }
 
 }  // namespace fathom

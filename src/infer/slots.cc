@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "infer/speculative_policy.h"
-
 namespace fathom {
 namespace {
 
@@ -55,12 +53,11 @@ bool Slots::place(Lane& lane, int64_t pass) {
 }
 
 void Slots::set_budget(const Lane& lane) {
-  SkipState* state = skip_state_of(feeder_.state());
-  if (!state) return;  // a policy that is no method has no thresholds
+  PolicyState& state = feeder_.state();
   if (lane.shared->thresholds.empty()) {
-    state->clear_thresholds(feeder_.context(), lane.slot);
+    state.clear_thresholds(feeder_.context(), lane.slot);
   } else {
-    state->set_thresholds(feeder_.context(), lane.slot, lane.shared->thresholds);
+    state.set_thresholds(feeder_.context(), lane.slot, lane.shared->thresholds);
   }
 }
 

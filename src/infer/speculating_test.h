@@ -62,10 +62,9 @@ struct Speculating {
                .v_type = type,
                .key_bias = policy.has_key_bias()}),
         feeder(of.ctx, of.model, cache, policy, state) {
-    auto& inner = static_cast<SkipState&>(state.inner());
-    rig.set(inner, {});
+    rig.set(static_cast<SkipState&>(state.inner()), {});
     for (int32_t s = 0; s < sequences && !rig.thresholds.empty(); ++s)
-      inner.set_thresholds(rig.ctx, s, rig.thresholds);
+      state.set_thresholds(rig.ctx, s, rig.thresholds);
   }
 
   // `drafts`: of each round; 0: plainly

@@ -36,6 +36,10 @@ class SpeculativeState final : public PolicyState {
   int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override {  // drafts are not there to stay
     return phase(sequence) == Phase::kPlain ? inner_->settle(ctx, sequence, rows) : -1;
   }
+  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) override {
+    inner_->set_thresholds(ctx, sequence, thresholds);
+  }
+  void clear_thresholds(Context& ctx, int32_t sequence) override { inner_->clear_thresholds(ctx, sequence); }
 
   // The rows that the sequence is fed from now on are drafts, one in each pass. The rule stays where it is
   // until finish().

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/format.h"
 #include "ops/rows/add_rows.h"
 #include "ops/rows/mask_rows.h"
 
@@ -10,6 +11,11 @@ namespace fathom {
 std::span<const std::string_view> enum_names(SkippedKv) {
   static constexpr std::array<std::string_view, 3> kNames{"project", "copy", "hide"};
   return kNames;
+}
+
+void PolicyState::set_thresholds(Context&, int32_t sequence, std::span<const float> thresholds) {
+  fail("sequence {} was given {} thresholds, but this policy has no thresholds to set", sequence,
+       thresholds.size());
 }
 
 void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, const Tensor& score,

@@ -65,6 +65,12 @@ class PolicyState {
   // if one has spoken for its whole sequence since the last call, else -1: in a layer where that row left no
   // entry, no later row looks at any (KvCache::settle).
   virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
+  // At a calibrated budget a sequence has its own thresholds, one per unit (2L; NaN: the policy's own rule
+  // there). They stay until they are set again or cleared, whatever becomes of the sequence's rows. Other
+  // sequences in the same pass have theirs, or none: these follow the policy's own rule. A policy that
+  // decides by no thresholds refuses them with a UserError, and has none to clear.
+  virtual void set_thresholds(Context&, int32_t sequence, std::span<const float> thresholds);
+  virtual void clear_thresholds(Context&, int32_t /*sequence*/) {}
 };
 
 class SkipPolicy {

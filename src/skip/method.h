@@ -71,11 +71,8 @@ class SkipState final : public PolicyState {
     return static_cast<State&>(*methods.at(&method));
   }
 
-  // At a calibrated budget a sequence has its own thresholds, one per unit (NaN: the method's own rule
-  // there). They stay until they are set anew or cleared, whatever becomes of the sequence's rows; others in
-  // the same pass may have theirs, or none: these follow the method's own rule.
-  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds);
-  void clear_thresholds(Context& ctx, int32_t sequence);
+  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) override;
+  void clear_thresholds(Context& ctx, int32_t sequence) override;
   bool has_thresholds() const { return budgets_ > 0; }                       // of any sequence
   const Tensor& thresholds() const { return judging ? own_ : thresholds_; }  // f32 (sequences, 2L)
 
