@@ -56,10 +56,13 @@ ModelRuntime::Options runtime_options(const ModelOptions& options) {
 
 Session::Session(const ModelOptions& options) try : ModelRuntime(runtime_options(options)) {
 } catch (const NoCalibration& error) {
-  const std::string adapter =
-      options.adapter.empty() ? "" : fmt::format(" --adapter {}", printable(options.adapter));
-  fail("{}: make one with fathom calibrate -m {}{} --data FILE", error.what(), printable(options.model),
-       adapter);
+  fail_without_calibration(error, options.model, options.adapter);
+}
+
+void fail_without_calibration(const NoCalibration& error, const std::string& model,
+                              const std::string& adapter) {
+  const std::string beside = adapter.empty() ? "" : fmt::format(" --adapter {}", printable(adapter));
+  fail("{}: make one with fathom calibrate -m {}{} --data FILE", error.what(), printable(model), beside);
 }
 
 const Tokenizer& Session::tokenizer() const {

@@ -16,6 +16,10 @@ class Session : public ModelRuntime {
   const Tokenizer& tokenizer() const;  // none: a UserError that says what to give
 };
 
+// The error with the command that makes the table. `adapter`: "": the model's own method.
+[[noreturn]] void fail_without_calibration(const NoCalibration& error, const std::string& model,
+                                           const std::string& adapter);
+
 // The whole of a text file, or of stdin for "-".
 std::string read_input(const std::string& path);
 

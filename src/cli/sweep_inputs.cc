@@ -91,9 +91,13 @@ void SweepInputs::add_method(const std::string& label, const Adapter& adapter, c
                      .policy = adapter.policy.get(),
                      .identity = identity_of_files(*adapter.policy, folder),
                      .adapter = !own};
-  const BudgetTables tables(model.model, adapter, folder, own);
-  for (const std::optional<double>& budget : choice_.asked)
-    method.budgets.push_back({budget, budget ? tables.thresholds(*budget) : std::vector<float>()});
+  const Budgets budgets(model.model, adapter, folder);
+  try {
+    for (const std::optional<double>& budget : choice_.asked)
+      method.budgets.push_back({budget, budget ? budgets.thresholds(*budget) : std::vector<float>()});
+  } catch (const NoCalibration& error) {
+    fail_without_calibration(error, model.model.path, own ? "" : folder);
+  }
   plan.methods.push_back(std::move(method));
 }
 

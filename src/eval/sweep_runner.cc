@@ -24,7 +24,7 @@ class Lane {
                             .context = context,
                             .k_type = options.k_type,
                             .v_type = options.v_type},
-                  .thresholds = run.thresholds}) {}
+                  .thresholds = {run.thresholds.begin(), run.thresholds.end()}}) {}
   Feeder& feeder() { return running_.feeder(); }
 
   // The sequence holds these tokens, and no others.
@@ -76,7 +76,7 @@ SweepChunk SweepRunner::run_chunk(Feeder& feeder, const SweepRun& run, const Swe
   encoded.items.assign(task.encoded.items.begin() + static_cast<ptrdiff_t>(begin),
                        task.encoded.items.begin() + static_cast<ptrdiff_t>(end));
   BatchOptions batch;
-  batch.thresholds = run.thresholds;
+  batch.thresholds.assign(run.thresholds.begin(), run.thresholds.end());
   batch.whole = run.policy && run.policy->needs_whole_prompt();
   batch.cancel = options_.cancel;
   batch.on_progress = options_.on_progress;

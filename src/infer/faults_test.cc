@@ -194,7 +194,7 @@ TEST(Faults, NaNStaysWithItsRequest) {
         rig.ids_alone(requests[i]);
         ADD_FAILURE() << json << ", request " << i << " is well alone";
       } catch (const UserError& error) {
-        EXPECT_EQ(error.what(), heard.end.error);
+        EXPECT_TRUE(heard.end.error.starts_with(error.what())) << error.what();
       }
     }
   }
@@ -280,6 +280,7 @@ TEST(Faults, BudgetsOutOfRange) {
     EXPECT_NE(refusal(budget).find("a budget must be above 0 and at most 1, got "), std::string::npos)
         << budget;
   rig.table.points.erase(rig.table.points.begin());  // as Skip-Middle's, which was trained to 0.8
+  rig.budgets.emplace(rig.table);
   EXPECT_EQ(refusal(0.9f), "a budget of 0.9 is above the largest of the calibration table, 0.8");
 }
 

@@ -53,11 +53,13 @@ std::optional<Speculation> speculation_of(const Request& request, const BatcherO
   return make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
 }
 
-std::vector<float> thresholds_of(const Request& request, const BatcherOptions& options) {
+std::vector<float> thresholds_of(const Request& request, const BatcherOptions& options, Feeder& feeder) {
   const std::optional<float> budget = request.budget ? request.budget : options.budget;
   if (!budget) return options.thresholds;
-  if (!options.budgets) fail("a budget of {:g} needs a method; this is a dense model", *budget);
-  return options.budgets->thresholds(double{*budget});
+  if (options.budgets) return options.budgets->thresholds(double{*budget});
+  if (!(*budget > 0 && *budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", *budget);
+  if (*budget == 1 && !skip_state_of(feeder.state())) return {};  // a dense model runs everything
+  fail("a budget of {:g} needs a method with a calibration table", *budget);
 }
 
 }  // namespace
@@ -79,7 +81,7 @@ std::vector<std::unique_ptr<Lane>> Batcher::prepare(Request request) const {
   Writer(model, request, request.prompt);  // says what is wrong with the rest
 
   auto shared = std::make_shared<SharedRequest>();
-  shared->thresholds = thresholds_of(request, options_);
+  shared->thresholds = thresholds_of(request, options_, feeder_);
   shared->speculation = speculation_of(request, options_, feeder_);
   shared->request = std::move(request);
   std::vector<std::unique_ptr<Lane>> lanes;

@@ -27,7 +27,6 @@ TEST(Speculation, GreedyTokensAreThoseOfPlainDecoding) {
       EXPECT_EQ(result.ids, plain.ids) << verifier.name << ", rule " << i;
       EXPECT_EQ(plain.speculation.drafted, 0);
       EXPECT_LE(result.speculation.draft_passes, drafts * result.speculation.verify_passes);
-      EXPECT_EQ(result.decode_steps, plain.decode_steps);
       accepted += result.speculation.accepted;
       rejected += result.speculation.drafted - result.speculation.accepted;
     }

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Words that make a comment, a help text, an error or a page hard to read.
+
+They are looked for in comments of headers, in string literals of all sources, and in the Markdown pages. A line that needs
+one of them is listed in EXCEPTIONS as FILE: a part of the line.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+WORDS = {
+    r"\banew\b": "again",
+    r"\bso many\b": "say how many of what",
+    r"\bof (?:its|their) own\b": "its own X, or leave it out",
+    r"\ball the same\b": "still, or nevertheless",
+    r"\bin the mean\b": "on average",
+    r"\bthe own ones\b": "name them",
+    r"\bstandard\b(?! (?:error|deviation|library|input|output))": "default",
+    r"\b[Nn]obody\b": "name the subject",
+    r"\b[Ee]verybody\b": "name the subject",
+    r"\b[Ss]omebody\b": "name the subject",
+}
+EXCEPTIONS: dict[str, list[str]] = {}
+
+
+def pieces(path):
+    """Line numbers and the text in them that a reader reads."""
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if path.suffix == ".md":
+            fenced ^= line.startswith("```")
+            if not fenced:
+                yield number, line
+        elif path.suffix in (".h", ".cuh"):
+            if comment := re.search(r"//(.*)", line):
+                yield number, comment.group(1)
+        if path.suffix in (".h", ".cc"):
+            for text in re.findall(r'"((?:[^"\\\\]|\\\\.)*)"', line):
+                yield number, text
+
+
+def main():
+    wrong = []
+    paths = [p for p in sorted((ROOT / "src").rglob("*"))
+             if p.suffix in (".h", ".cuh", ".cc") and not re.search(r"_(test|fuzz)\.", p.name)]
+    paths += sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "models").glob("*/*.md"))
+    paths += [ROOT / "src/README.md"]
+    for path in paths:
+        name = str(path.relative_to(ROOT))
+        for number, text in pieces(path):
+            if any(part in text for part in EXCEPTIONS.get(name, [])):
+                continue
+            for word, better in WORDS.items():
+                if found := re.search(word, text):
+                    wrong.append(f"{name}:{number}: '{found.group(0)}' ({better})")
+    print("\n".join(wrong) if wrong else f"English: {len(paths)} files without the listed words")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
