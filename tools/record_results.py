@@ -33,7 +33,8 @@ class Recorder:
         self.hashes = {}
 
     def run(self, *words):
-        command = [self.binary, words[0], "-t", str(self.threads), "--json", "-q", *map(str, words[1:])]
+        threads = [] if words[0] == "quantize" else ["-t", str(self.threads)]
+        command = [self.binary, words[0], *threads, "--json", "-q", *map(str, words[1:])]
         done = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
         if done.returncode != 0:
             sys.exit(f"record_results.py: {' '.join(command)}\n{done.stderr}")
@@ -54,7 +55,7 @@ class Recorder:
 
     def eval(self, name, *words):
         out = self.run("eval", *words)
-        tasks = [[task[key] for key in sorted(task) if isinstance(task[key], (int, float))] for task in out["tasks"].values()]
+        tasks = [[task[key] for key in sorted(task) if key != "seconds" and isinstance(task[key], (int, float))] for task in out["tasks"].values()]
         self.keep(f"eval {name}", tasks)
 
     def files(self, name, folder):
@@ -104,7 +105,7 @@ def training(r, data):
                           "--set", "method.frozen_backbone=true", "--set", "context=128", "--set", "batch=4")
         r.calibrate(method, "-m", STORIES, "--adapter", routers, "--data", data / "text.txt", "--tokens", 2048,
                     "--budgets", "0.9,0.8", "--window", 128)
-        r.score(f"stories with {method}", "-m", STORIES, "--adapter", routers, "-f", data / "passage.txt", "--budget", 0.85)
+        r.score(f"stories with {method}", "-m", STORIES, "--adapter", routers, "-f", data / "short.txt", "--budget", 0.85)
 
 
 def quantizing(r, model, name, types):
@@ -118,9 +119,9 @@ def smollm2(r, model, data):
     r.generate("SmolLM2", "-m", model, "-p", "The capital of France is", "-n", 32, "--temp", 0)
     r.generate("SmolLM2 chat", "-m", model, "--chat-template", "auto", "-p", "Why is the sky blue?", "-n", 32, "-s", 1)
     r.score("SmolLM2", "-m", model, "-f", data / "passage.txt")
-    for method in ("priced", "mindskip"):
+    for method, budget in (("priced", 0.9), ("mindskip", 0.95)):
         adapter = ROOT / f"models/smollm2-135m-{method}"
-        r.score(f"SmolLM2 {method}", "-m", model, "--adapter", adapter, "-f", data / "passage.txt", "--budget", 0.9)
+        r.score(f"SmolLM2 {method}", "-m", model, "--adapter", adapter, "-f", data / "passage.txt", "--budget", budget)
     priced = ["-m", model, "--adapter", ROOT / "models/smollm2-135m-priced", "--budget", 0.9]
     r.generate("SmolLM2 priced", *priced, "-p", "The capital of France is", "-n", 32, "--temp", 0)
     r.generate("SmolLM2 priced drafts", *priced, "-p", "The capital of France is", "-n", 32, "--temp", 0, "--speculate", 4,
@@ -133,6 +134,7 @@ def make_data(folder):
     text = GARDEN.read_text()
     (folder / "text.txt").write_text(text[:60000])
     (folder / "passage.txt").write_text(text[60000:61200])
+    (folder / "short.txt").write_text(text[60000:60600])
     (folder / "ids.json").write_text(json.dumps([(7 * i * i + 3 * i) % 60 + 3 for i in range(40)]))
     lines = [line for line in text[80000:90000].split(". ") if len(line) > 40][:12]
     items = [{"id": i, "ctx": line[: len(line) // 2], "gold": 0,
