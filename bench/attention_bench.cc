@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 #include "quant/formats.h"
 #include "tensor/arena.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "ops/gemm.h"
+#include "ops/linear/gemm.h"
 #include "quant/half.h"
 
 namespace fathom {

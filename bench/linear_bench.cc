@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "ops/linear.h"
+#include "ops/linear/linear.h"
 #include "quant/formats.h"
 #include "tensor/arena.h"
 

@@ -1,6 +1,6 @@
 # fathom_folder(NAME [AFTER FOLDER] [FAST] [LINK LIBRARIES...])
-# makes fathom_NAME from src/NAME/*.cc (and *.cu), NAME_test from src/NAME/*_test.cc, and one program from each
-# src/NAME/*_fuzz.cc. FAST: loops worth -O3. Files named *_<isa>.cc are built for that instruction set alone.
+# makes fathom_NAME from src/NAME/*.cc (and *.cu), also one folder down, NAME_test from the *_test.cc there, and one
+# program from each src/NAME/*_fuzz.cc. FAST: loops worth -O3. Files named *_<isa>.cc are built for that instruction set alone.
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(FATHOM_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod+fp16)
@@ -17,7 +17,7 @@ endif()
 
 # The library sources of a folder for this architecture, each with its flags.
 function(fathom_sources name result)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cc)
   list(FILTER sources EXCLUDE REGEX "(_test|_fuzz|/cli/main)\\.cc$")
   foreach(isa ${FATHOM_OTHER_ISAS})
     list(FILTER sources EXCLUDE REGEX "_${isa}\\.cc$")
@@ -28,7 +28,7 @@ function(fathom_sources name result)
     set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${FATHOM_ISA_FLAGS_${isa}}")
   endforeach()
   if(FATHOM_CUDA)
-    file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cu)
+    file(GLOB cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cu ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cu)
     list(APPEND sources ${cuda})
   endif()
   if(NOT sources)
@@ -62,7 +62,7 @@ function(fathom_folder name)
   set_property(GLOBAL APPEND PROPERTY FATHOM_FOLDERS ${name})
 
   if(BUILD_TESTING)
-    file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc)
+    file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc ${PROJECT_SOURCE_DIR}/src/${name}/*/*_test.cc)
     fathom_test(${name}_test ${name} fathom_${name} ${tests})
     file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_fuzz.cc)
     foreach(fuzzer ${fuzzers})

@@ -5,15 +5,15 @@
 #include <functional>
 
 #include "io/safetensors.h"
-#include "ops/accumulate.h"
-#include "ops/cross_entropy.h"
-#include "ops/gated_activation.h"
-#include "ops/linear.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
-#include "ops/rows.h"
-#include "ops/self_attention.h"
-#include "ops/soft_cap.h"
+#include "ops/attention/rope.h"
+#include "ops/attention/self_attention.h"
+#include "ops/linear/linear.h"
+#include "ops/loss/cross_entropy.h"
+#include "ops/rows/accumulate.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/gated_activation.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/rows/soft_cap.h"
 
 namespace fathom {
 namespace {

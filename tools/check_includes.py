@@ -1,5 +1,10 @@
 #!/usr/bin/env python3
-"""A folder of src/ includes only itself and folders before it, in the order of CMakeLists.txt's fathom_folder() lines."""
+"""The order of the folders, and one definition for each type.
+
+A folder of src/ includes only itself and folders before it, in the order of CMakeLists.txt's fathom_folder() lines. A type
+at namespace scope is defined in one file: two definitions of one name are undefined behaviour that no compiler reports.
+"""
+import collections
 import pathlib
 import re
 import sys
@@ -9,18 +14,35 @@ order = re.findall(r"^fathom_folder\((\w+)", (root / "CMakeLists.txt").read_text
 rank = {folder: i for i, folder in enumerate(order)}
 heavy = r"<((nlohmann|CLI|spdlog|fmt|boost)/(?!json_fwd)|pcre2)"  # seconds per file: behind small types of ours
 wrong, files = [], 0
+types = collections.defaultdict(list)  # name -> where it is defined
 
-for path in sorted((root / "src").glob("*/*")):
-    folder = path.parent.name
-    if path.suffix not in (".h", ".cc", ".cu", ".cuh"):
-        continue
+
+def defined_types(text):
+    """Names of the types that a file defines at namespace scope, outside anonymous namespaces, with their lines."""
+    anonymous = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("namespace {"):
+            anonymous = True
+        elif re.match(r"}  // namespace$", line):
+            anonymous = False
+        elif not anonymous and (found := re.match(r"(?:struct|class|union|enum(?: class)?) (\w+)\b(?!::)[^;(]*\{", line)):
+            yield found.group(1), number
+
+
+paths = [path for path in sorted((root / "src").rglob("*")) if path.suffix in (".h", ".cc", ".cu", ".cuh")]
+for path in paths:
+    inside = path.relative_to(root / "src")
+    folder = inside.parts[0]
     files += 1
-    if folder not in rank:
-        wrong.append(f"{path.relative_to(root)}: src/{folder} is not a fathom_folder() of CMakeLists.txt")
+    if folder not in rank or len(inside.parts) > 3:
+        wrong.append(f"{path.relative_to(root)}: src/{inside.parent} is no fathom_folder() of CMakeLists.txt, nor one below it")
         continue
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    text = path.read_text()
+    for name, number in defined_types(text):
+        types[name].append(f"{path.relative_to(root)}:{number}")
+    for number, line in enumerate(text.splitlines(), 1):
         place = f"{path.relative_to(root)}:{number}"
-        if include := re.match(r'\s*#\s*include\s+"([^"/]+)/', line):
+        if include := re.match(r'\s*#\s*include\s+"([^"/]+)/([^"]+)"', line):
             other = include.group(1)
             if other == "support" and path.name.endswith("_test.cc"):
                 continue  # tests/support
@@ -28,10 +50,15 @@ for path in sorted((root / "src").glob("*/*")):
                 wrong.append(f"{place}: there is no folder {other}")
             elif rank[other] > rank[folder]:
                 wrong.append(f"{place}: {folder} comes before {other} and may not include it")
+            elif not (root / "src" / other / include.group(2)).exists():
+                wrong.append(f"{place}: there is no header {other}/{include.group(2)}")
         elif re.match(r'\s*#\s*include\s+"', line):
-            wrong.append(f'{place}: a header is named with its folder, "{folder}/…"')
+            wrong.append(f'{place}: a header is named with its folder, "{inside.parent}/…"')
         elif path.suffix in (".h", ".cuh") and path.name != "format.h" and re.match(rf"\s*#\s*include\s+{heavy}", line):
             wrong.append(f"{place}: this library is included in .cc files only")
 
-print("\n".join(wrong) if wrong else f"includes: {files} files in order")
+for name, places in sorted(types.items()):
+    if len(places) > 1:
+        wrong.append(f"{places[0]}: the type {name} is defined again in {', '.join(places[1:])}")
+print("\n".join(wrong) if wrong else f"includes: {files} files in order, {len(types)} types defined once")
 sys.exit(1 if wrong else 0)

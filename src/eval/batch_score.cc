@@ -6,7 +6,7 @@
 #include "base/format.h"
 #include "eval/plan.h"
 #include "eval/prefix_slots.h"
-#include "ops/token_log_probs.h"
+#include "ops/loss/token_log_probs.h"
 #include "tensor/arena.h"
 
 namespace fathom {

@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "base/sha256.h"
 #include "model/weights.h"
-#include "ops/matrix_rows.h"
+#include "ops/linear/matrix_rows.h"
 #include "skip/adapter.h"
 
 namespace fathom {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "ops/assign.h"
-#include "ops/merge_rows.h"
-#include "ops/pointwise.h"
-#include "ops/rows.h"
-#include "ops/select_rows.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/merge_rows.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/select_rows.h"
 
 namespace fathom {
 

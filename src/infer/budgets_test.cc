@@ -40,7 +40,7 @@ class InOneBatch : public testing::TestWithParam<std::string> {
  protected:
   InOneBatch() : rig_(GetParam(), blocks_config()), budgets_(budgets_of(rig_)) {}
 
-  void set(Session& session, int32_t slot, int32_t sequence) {
+  void set(TinyRun& session, int32_t slot, int32_t sequence) {
     const std::vector<float>& thresholds = budgets_[static_cast<size_t>(sequence) % budgets_.size()];
     if (thresholds.empty()) {
       session.state().clear_thresholds(rig_.ctx, slot);
@@ -50,7 +50,7 @@ class InOneBatch : public testing::TestWithParam<std::string> {
   }
   // Each sequence by itself, in slot 1, one row after another.
   void alone(const Rows& rows, int32_t sequence, DType type, ByRow& logits, ByRow& kept) {
-    Session session(rig_, 2, type);
+    TinyRun session(rig_, 2, type);
     set(session, 1, sequence);
     for (BatchRow row : rows) {
       if (row.sequence != sequence) continue;
@@ -80,7 +80,7 @@ TEST_P(InOneBatch, EachSequenceIsAsItIsAlone) {
     if (types.weights != DType::kF32) convert_weights(rig_.ctx, rig_.model, types.weights, true);
     ByRow expected, expected_kept, got, got_kept;
     for (int32_t s = 0; s < 64; ++s) alone(rows, s, types.cache, expected, expected_kept);
-    Session together(rig_, 64, types.cache);
+    TinyRun together(rig_, 64, types.cache);
     for (int32_t s = 0; s < 64; ++s) set(together, s, s);
     collect(rows, together.pass(rows), got, got_kept);
     EXPECT_TRUE(got_kept == expected_kept) << "decisions, " << name_of(types.weights);
@@ -97,7 +97,7 @@ TEST_P(InOneBatch, SequencesJoinAndLeave) {
   ByRow expected, expected_kept, got, got_kept;
   for (int32_t s = 0; s < 9; ++s) alone(rows, s, DType::kF16, expected, expected_kept);
 
-  Session session(rig_, 3, DType::kF16);
+  TinyRun session(rig_, 3, DType::kF16);
   std::vector<Rows> left(3);
   int32_t next = 0;
   Rng rng(4);
@@ -131,7 +131,7 @@ TEST_P(InOneBatch, BudgetsDiffer) {
   const Rows rows = random_rows({40, 30}, 7);
   std::vector<double> skipped;
   for (int32_t budget = 1; budget < 5; ++budget) {
-    Session session(rig_, 2);
+    TinyRun session(rig_, 2);
     for (int32_t slot = 0; slot < 2; ++slot) set(session, slot, budget);
     skipped.push_back(skipped_share(session.pass(rows)));
   }

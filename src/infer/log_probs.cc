@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/token_log_probs.h"
+#include "ops/loss/token_log_probs.h"
 #include "tensor/arena.h"
 
 namespace fathom {

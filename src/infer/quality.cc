@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/format.h"
-#include "ops/cross_entropy.h"
+#include "ops/loss/cross_entropy.h"
 #include "tensor/arena.h"
 
 namespace fathom {

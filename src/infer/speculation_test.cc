@@ -96,7 +96,7 @@ TEST(Speculation, DraftsOfAMethodDifferWhereTheirThresholdsDo) {
   std::vector<int32_t> expected;  // from the noise itself
   Seen seen;
   {
-    Session session(rig, 1);
+    TinyRun session(rig, 1);
     Rows rows;
     for (size_t i = 0; i < tokens.size(); ++i) rows.push_back({tokens[i], static_cast<int32_t>(i), 0, true});
     seen = session.pass(rows);

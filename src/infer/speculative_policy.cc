@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "ops/assign.h"
-#include "ops/pointwise.h"
-#include "ops/select_rows.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/select_rows.h"
 
 namespace fathom {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/assign.h"
-#include "ops/select_rows.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/select_rows.h"
 
 namespace fathom {
 

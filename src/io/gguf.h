@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "tensor/tensor.h"
+#include "tensor/named_tensor.h"
 
 namespace fathom {
 
@@ -98,11 +98,6 @@ class GgufFile {
   std::vector<uint32_t> key_order_, tensor_order_;  // indices sorted by name
   std::span<const std::byte> data_;                 // the data section
   std::shared_ptr<const void> owner_;
-};
-
-struct NamedTensor {
-  std::string name;
-  Tensor tensor;  // on the CPU, contiguous
 };
 
 // Writes version 3, alignment 32, atomically. Tensors keep their dtype.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "io/gguf.h"  // NamedTensor
+#include "tensor/named_tensor.h"
 #include "tensor/tensor.h"
 
 namespace fathom {

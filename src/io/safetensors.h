@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "io/gguf.h"  // NamedTensor
+#include "tensor/named_tensor.h"
 #include "tensor/tensor.h"
 
 namespace fathom {

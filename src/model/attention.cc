@@ -1,17 +1,17 @@
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 
 #include <array>
 #include <span>
 
 #include "model/norm.h"
 #include "model/transformer.h"
-#include "ops/linear.h"
-#include "ops/merge_rows.h"
-#include "ops/rms_norm.h"
-#include "ops/rope.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
-#include "ops/self_attention.h"
+#include "ops/attention/rope.h"
+#include "ops/attention/self_attention.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/merge_rows.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/rows/scale_rows.h"
 
 namespace fathom {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ops/gated_activation.h"
-#include "ops/rope.h"
+#include "ops/attention/rope.h"
+#include "ops/rows/gated_activation.h"
 
 namespace fathom {
 

@@ -2,10 +2,10 @@
 
 #include "model/norm.h"
 #include "model/transformer.h"
-#include "ops/gated_activation.h"
-#include "ops/linear.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/gated_activation.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/scale_rows.h"
 
 namespace fathom {
 

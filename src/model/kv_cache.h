@@ -12,7 +12,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/page_pool.h"
-#include "ops/append_kv.h"
+#include "ops/attention/append_kv.h"
 
 namespace fathom {
 

@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "io/file_kind.h"
 #include "model/load_sources.h"
-#include "ops/matrix_rows.h"
+#include "ops/linear/matrix_rows.h"
 #include "quant/formats.h"
 #include "quant/matmul.h"
 

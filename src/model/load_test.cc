@@ -15,7 +15,7 @@
 #include "io/gguf.h"
 #include "io/safetensors.h"
 #include "model/weights.h"
-#include "ops/matrix_rows.h"
+#include "ops/linear/matrix_rows.h"
 
 namespace fathom {
 namespace {

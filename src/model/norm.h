@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model/config.h"
-#include "ops/rms_norm.h"
+#include "ops/rows/rms_norm.h"
 
 namespace fathom {
 

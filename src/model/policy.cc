@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "ops/mask_rows.h"
-#include "ops/rows.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/mask_rows.h"
 
 namespace fathom {
 

@@ -14,7 +14,7 @@
 #include "model/config_gguf.h"
 #include "model/load.h"
 #include "model/weights.h"
-#include "ops/matrix_rows.h"
+#include "ops/linear/matrix_rows.h"
 #include "text/export_vocab.h"
 
 namespace fathom {

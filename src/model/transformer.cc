@@ -3,12 +3,12 @@
 #include <array>
 
 #include "model/norm.h"
-#include "ops/accumulate.h"
-#include "ops/assign.h"
-#include "ops/embed.h"
-#include "ops/linear.h"
-#include "ops/rows.h"
-#include "ops/soft_cap.h"
+#include "ops/linear/embed.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/accumulate.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/soft_cap.h"
 #include "tensor/arena.h"
 
 namespace fathom {

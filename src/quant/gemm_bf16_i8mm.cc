@@ -3,7 +3,7 @@
 // the other, 4 elements of each: two neighbouring lines are one operand.
 #include <arm_neon.h>
 
-#include "quant/gemm.h"
+#include "quant/gemm_kernels.h"
 
 namespace fathom {
 namespace {

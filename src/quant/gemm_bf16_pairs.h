@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "quant/gemm.h"
+#include "quant/gemm_kernels.h"
 
 namespace fathom {
 namespace {

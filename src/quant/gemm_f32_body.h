@@ -2,7 +2,7 @@
 // files built with ISA flags include this.
 #pragma once
 
-#include "quant/gemm.h"
+#include "quant/gemm_kernels.h"
 
 namespace fathom {
 namespace {

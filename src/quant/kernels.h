@@ -60,7 +60,7 @@ struct Weights {
 };
 
 // Block formats, one row: quantise it, multiply with the weights in place.
-struct RowKernels {
+struct OneRowKernels {
   int streams[kIntFormats];  // weight rows read together: see Weights
   void (*quantize_row)(const float* x, int64_t k, const QuantRow& out);
   void (*dot_row[kIntFormats])(const QuantRow& x, int64_t k, const Weights& weights, float* out);
@@ -128,7 +128,7 @@ void dot_row_q4_0_fours_i8mm(const QuantRow& x, int64_t k, const Weights& weight
 void dot_four_rows_q8_0_fours_i8mm(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights,
                                    float* out, int64_t stride);
 
-extern const RowKernels kScalarRow, kDotprodRow, kAvx2Row;
+extern const OneRowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
 extern const FewRowsKernels kI8mmFewRows;
 extern const FoursKernels kI8mmFours;
@@ -137,7 +137,7 @@ extern const Bf16Kernels kI8mmBf16;
 
 // What one instruction set uses.
 struct MatmulKernels {
-  const RowKernels* row;
+  const OneRowKernels* row;
   const TileKernels* tile;
   const FewRowsKernels* few;  // null: few rows go as many do
   const FoursKernels* fours;  // null: weights are never in fours

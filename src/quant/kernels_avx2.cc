@@ -210,7 +210,7 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 
 }  // namespace
 
-const RowKernels kAvx2Row = {
+const OneRowKernels kAvx2Row = {
     .streams = {4, 4, 4, 4, 4, 4, 4, 4},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,

@@ -245,7 +245,7 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 
 }  // namespace
 
-const RowKernels kDotprodRow = {
+const OneRowKernels kDotprodRow = {
     .streams = {4 * kFours<Q8_0>, 8, 4 * kFours<Q4_1>, 4 * kFours<Q5_0>, 4 * kFours<Q5_1>, 4, 4, 4},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<Q8_0>, dot_row_q4_0_dotprod, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>,

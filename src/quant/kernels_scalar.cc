@@ -182,7 +182,7 @@ void widen(const uint8_t* in, int64_t n, float* out) {
 
 }  // namespace
 
-const RowKernels kScalarRow = {
+const OneRowKernels kScalarRow = {
     .streams = {1, 1, 1, 1, 1, 1, 1, 1},
     .quantize_row = quantize_row,
     .dot_row = {dot_row<unpack_q8_0, 1, false>, dot_row<unpack_q4_0, 1, false>, dot_row<unpack_q4_1, 1, true>,

@@ -24,7 +24,7 @@ Rows rows_of(const Rows& rows, int32_t sequence, int64_t begin, int64_t end) {
 
 // The logits of a whole sequence fed alone.
 std::vector<float> alone(Rig& rig, const Rows& rows, DType type) {
-  Session session(rig, 1, type);
+  TinyRun session(rig, 1, type);
   return session.pass(rows_of(rows, 0, 0, static_cast<int64_t>(rows.size()))).logits;
 }
 
@@ -61,7 +61,7 @@ TEST(Forks, ContinueAsIfFedAlone) {
         const std::string what = json + " " + name_of(type) + " " + std::to_string(shared);
         const Rows first = random_rows({kRows}), second = continued(first, shared, 55);
         const std::vector<float> one = alone(rig, first, type), two = alone(rig, second, type);
-        Session session(rig, 3, type);
+        TinyRun session(rig, 3, type);
         session.pass(rows_of(first, 0, 0, shared + 2));
         ASSERT_EQ(session.fork(0, 2, shared), shared) << what;
         session.pass(rows_of(second, 2, shared, shared + 3));
@@ -99,7 +99,7 @@ TEST(CacheMemory, FollowsTheEntriesThatExist) {
     for (float kept = 0.55f; share > 0.5; kept -= 0.06f) {
       rig.thresholds = {};
       rig.calibrate(kept);
-      Session session(rig, 1, DType::kF16);
+      TinyRun session(rig, 1, DType::kF16);
       share = own_share(session.pass(rows));
       held = static_cast<double>(session.cache().bytes_held());
       dense = static_cast<double>(session.cache().bytes_dense());
@@ -118,7 +118,7 @@ TEST(CopiedEntries, ComeFromTheNearestLayerOfTheSameKind) {
     config.has_local_rope = local_rope;  // Gemma-3; without: Gemma-2
     Rig rig(R"({"name": "random", "rows_kept": 0.5, "skipped_kv": "copy"})", config);
     const Rows rows = random_rows({30});
-    Session session(rig, 1);
+    TinyRun session(rig, 1);
     const Seen seen = session.pass(rows);
     int copied = 0;
     for (int64_t layer = 0; layer < 4; ++layer) {
@@ -147,7 +147,7 @@ TEST(CopiedEntries, ComeFromTheNearestLayerOfTheSameKind) {
 TEST(FixedLists, HoldNothingInWhatTheyDrop) {
   Rig rig(R"({"name": "harm_order", "drop": [2, 3, 4]})");
   const Rows rows = random_rows({20});
-  Session session(rig, 1);
+  TinyRun session(rig, 1);
   const Seen seen = session.pass(rows);
   for (int64_t layer = 0; layer < 4; ++layer)
     EXPECT_EQ(session.cache().layer(layer).lengths.data<int32_t>()[0], layer == 1 || layer == 2 ? 0 : 20);
@@ -164,7 +164,7 @@ TEST(FixedLists, HoldNothingInWhatTheyDrop) {
 // What a policy never leaves out costs nothing to look for, and nothing is given back.
 TEST(CacheMemory, ADenseModelHoldsEverything) {
   Rig rig(R"({"name": "dense"})", config_of(4, 128));
-  Session session(rig, 1);
+  TinyRun session(rig, 1);
   session.pass(random_rows({100}));
   EXPECT_EQ(session.cache().bytes_held(), session.cache().bytes_dense());
   EXPECT_EQ(session.cache().bytes_dense(), 2 * 4 * KvCache::kPage * session.cache().bytes_per_entry());

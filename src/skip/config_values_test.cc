@@ -19,17 +19,17 @@ std::vector<float> numbers(const std::string& json) {
     take({parameter.tensor->data<float>(), parameter.tensor->data<float>() + parameter.tensor->numel()});
   const Rows rows = random_rows({11, 8});
   {
-    Session session(rig, 2);
+    TinyRun session(rig, 2);
     take(session.pass(rows).logits);
     take(session.pass({{3, 11, 0, true, 100}, {4, 8, 1, true, 101}}).logits);
   }
   take(rig.fresh(rows, {.batch_quantile = true}).logits);
   rig.calibrate(0.5f);
   {
-    Session session(rig, 2);
+    TinyRun session(rig, 2);
     take(session.pass(rows).logits);
   }
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   for (int64_t step = 0; step < 3; ++step) {
     const std::unique_ptr<SkipState> state = rig.make_state(2);
     const PassOptions options{.share = rig.policy->share_at(step, 4, 9), .step = step};

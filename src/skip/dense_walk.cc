@@ -2,9 +2,10 @@
 
 #include "model/norm.h"
 #include "model/transformer.h"
-#include "ops/embed.h"
-#include "ops/pointwise.h"
-#include "ops/rows.h"
+#include "ops/linear/embed.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/pointwise.h"
 #include "tensor/arena.h"
 
 namespace fathom {

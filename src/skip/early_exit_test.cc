@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "ops/cross_entropy.h"
-#include "ops/row_confidence.h"
+#include "ops/loss/cross_entropy.h"
+#include "ops/rows/row_confidence.h"
 #include "skip/dense_walk.h"
 #include "skip/tiny_model_test.h"
 
@@ -156,7 +156,7 @@ TEST(Calm, LeaversAreSeenAndPiecesChangeNothing) {
   const Rows rows = random_rows({40});
   for (const char* json : {kCalmSoftmax, kCalmSimilarity, R"({"name": "free", "threshold": 0.15})"}) {
     Rig rig(json);
-    Session whole(rig, 1), pieces(rig, 1);
+    TinyRun whole(rig, 1), pieces(rig, 1);
     const Seen all = whole.pass(rows);
     EXPECT_GT(skipped_share(all), 0.02) << json;
     EXPECT_EQ(whole.cache().layer(3).lengths.data<int32_t>()[0], 40);

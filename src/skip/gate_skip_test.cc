@@ -14,7 +14,7 @@ double penalty(const std::string& sparsity) {
   const std::string with = R"({"name": "gate_skip", "gate": "scalar", "rows_kept": 0.7, "sparsity": ")" +
                            sparsity + R"(", "sparsity_weight": )";
   Rig rig(with + "2}"), without(with + "0}");
-  Trainer trainer(rig), plain(without);
+  TinyTrainer trainer(rig), plain(without);
   const Rows rows = random_rows({9, 6});
   const PassOptions options{.share = 0.6f};
   return trainer.run(rows, options, false).loss - plain.run(rows, options, false).loss;
@@ -23,7 +23,7 @@ double penalty(const std::string& sparsity) {
 // Scalar gates are their own scores.
 TEST(GateSkip, PenaltiesAreWhatTheyAreCalled) {
   Rig rig(R"({"name": "gate_skip", "gate": "scalar"})");
-  const Seen seen = Trainer(rig).run(random_rows({9, 6}), {.share = 0.6f}, false).seen;
+  const Seen seen = TinyTrainer(rig).run(random_rows({9, 6}), {.share = 0.6f}, false).seen;
   double squares = 0, sizes = 0, of_means = 0, of_gates = 0;
   for (const std::vector<float>& gates : seen.scores) {
     const auto n = static_cast<double>(gates.size());

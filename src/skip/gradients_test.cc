@@ -62,7 +62,7 @@ class Training : public testing::TestWithParam<TrainCase> {};
 
 TEST_P(Training, GradientsEqualDifferences) {
   Rig rig(GetParam().json, GetParam().shaped);
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   const Rows rows = random_rows({7, 1, 9});
   const PassOptions free{.share = 0.6f};
   const std::vector<RowSet> replay = owned_rows(trainer.run(rows, free, false).seen.kept);
@@ -77,7 +77,7 @@ TEST_P(Training, GradientsEqualDifferences) {
 // Recomputed activations give the same gradients, bit for bit.
 TEST_P(Training, RecomputingChangesNothing) {
   Rig rig(GetParam().json, GetParam().shaped);
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   const Rows rows = random_rows({7, 1, 9});
   const Trained kept = trainer.run(rows, {.share = 0.6f});
   trainer.recompute = true;
@@ -94,7 +94,7 @@ TEST_P(Training, MaskedGradientsEqualPhysicalOnes) {
   if (GetParam().through == Through::kMask || GetParam().through == Through::kBlockMask)
     GTEST_SKIP() << "trains on every row's branch";
   Rig rig(GetParam().json, GetParam().shaped);
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   std::vector<int> ragged;
   for (int s = 0; s < 64; ++s) ragged.push_back(1 + s % 4);
   for (const Rows& rows : {random_rows({9, 1, 6}), random_rows(ragged)}) {

@@ -7,7 +7,7 @@
 
 #include "base/format.h"
 #include "base/progress.h"
-#include "ops/cross_entropy.h"
+#include "ops/loss/cross_entropy.h"
 #include "skip/dense_walk.h"
 #include "tensor/arena.h"
 

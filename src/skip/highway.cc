@@ -1,10 +1,10 @@
 // HighwayNet, a baseline: the FFN's sum with the residual becomes a mix, y = T ⊙ F(x) + (1 − T) ⊙ x with
 // T = σ(W x + b). Nothing skips; attention is as it was.
 #include "base/format.h"
-#include "ops/linear.h"
-#include "ops/pointwise.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/scale_rows.h"
 #include "skip/methods.h"
 
 namespace fathom {

@@ -1,5 +1,5 @@
-#include "ops/assign.h"
-#include "ops/pointwise.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/pointwise.h"
 #include "skip/training_test.h"
 
 namespace fathom {

@@ -119,7 +119,7 @@ TEST_P(Methods, MaskedEqualsPhysical) {
         EXPECT_GT(masked.work.madds, physical.work.madds);  // it is the other computation
       }
       const PassOptions options{.masked = true, .replay = &replay};
-      Session cached(rig_, 64, DType::kF32, options);
+      TinyRun cached(rig_, 64, DType::kF32, options);
       expect_near(cached.pass(rows).logits, physical.logits, 1e-5f, what + ", cached");
     }
   }
@@ -131,7 +131,7 @@ TEST_P(Methods, PiecesAndNeighboursChangeNoBit) {
   const Rows rows = random_rows({13, 1, 20, 6});
   for (const DType type : {DType::kF32, DType::kF16}) {
     ByRow whole, whole_kept;
-    Session together(rig_, 4, type);
+    TinyRun together(rig_, 4, type);
     collect(rows, together.pass(rows), whole, whole_kept);
 
     ByRow alone, alone_kept;
@@ -142,7 +142,7 @@ TEST_P(Methods, PiecesAndNeighboursChangeNoBit) {
         row.sequence = 2;  // another slot
         own.push_back(row);
       }
-      Session session(rig_, 3, type);
+      TinyRun session(rig_, 3, type);
       collect(own, session.pass(own), alone, alone_kept);
     }
     EXPECT_TRUE(alone == whole) << "logits with neighbours, " << name_of(type);
@@ -150,7 +150,7 @@ TEST_P(Methods, PiecesAndNeighboursChangeNoBit) {
 
     // Pieces of 1 to 4 rows per sequence, then one by one.
     ByRow pieces, pieces_kept;
-    Session session(rig_, 4, type);
+    TinyRun session(rig_, 4, type);
     std::vector<std::vector<BatchRow>> rest(4);
     for (const BatchRow& row : rows) rest[static_cast<size_t>(row.sequence)].push_back(row);
     Rng rng(3);
@@ -174,12 +174,12 @@ TEST_P(Methods, LaterTokensChangeNothingBefore) {
   Rows rows = random_rows({16});
   ByRow first, first_kept, second, second_kept;
   collect(rows, rig_.fresh(rows), first, first_kept);
-  Session cached(rig_, 1);
+  TinyRun cached(rig_, 1);
   ByRow in_cache, in_cache_kept;
   collect(rows, cached.pass(rows), in_cache, in_cache_kept);
   for (size_t r = 9; r < rows.size(); ++r) rows[r].token = (rows[r].token + 7) % 48;
   collect(rows, rig_.fresh(rows), second, second_kept);
-  Session again(rig_, 1);
+  TinyRun again(rig_, 1);
   ByRow then, then_kept;
   collect(rows, again.pass(rows), then, then_kept);
   for (int32_t p = 0; p < 9; ++p) {
@@ -197,7 +197,7 @@ TEST_P(Methods, LaterTokensChangeNothingBefore) {
 TEST_P(Methods, FreshEqualsCached) {
   const Rows rows = random_rows({11, 4, 17});
   const Seen fresh = rig_.fresh(rows);
-  Session session(rig_, 3);
+  TinyRun session(rig_, 3);
   const std::vector<RowSet> replay = owned_rows(fresh.kept);
   session.state().replay = &replay;
   expect_near(session.pass(rows).logits, fresh.logits, 1e-5f, "fresh against cached");
@@ -212,7 +212,7 @@ TEST_P(Methods, SkippedRowsCostNothing) {
     for (size_t r = 0; r < 24; r += 2) unit[r] = 1;
   }
   const std::vector<RowSet> replay = owned_rows(half);
-  Session session(rig_, 1);
+  TinyRun session(rig_, 1);
   session.state().replay = &replay;
   const Seen seen = session.pass(rows);
   const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "base/format.h"
-#include "ops/linear.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
-#include "ops/select_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/scale_rows.h"
+#include "ops/rows/select_rows.h"
 #include "tensor/memory.h"
 
 namespace fathom {

@@ -13,7 +13,7 @@
 
 #include "base/fields.h"
 #include "model/policy.h"
-#include "ops/select_rows.h"
+#include "ops/rows/select_rows.h"
 
 namespace fathom {
 

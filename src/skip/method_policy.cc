@@ -6,12 +6,13 @@
 
 #include "base/format.h"
 #include "base/rng.h"
-#include "ops/assign.h"
-#include "ops/cross_entropy.h"
-#include "ops/mask_rows.h"
-#include "ops/pointwise.h"
-#include "ops/reduce.h"
-#include "ops/rows.h"
+#include "ops/loss/cross_entropy.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/mask_rows.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/reduce.h"
 #include "skip/methods.h"
 
 namespace fathom {

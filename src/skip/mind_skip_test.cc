@@ -28,13 +28,13 @@ void set_biases(Rig& rig, const std::vector<float>& biases) {
 TEST(MindSkip, StartsAsTheBackbone) {
   const Rows rows = random_rows({9, 5});
   Rig dense(R"({"name": "dense"})");
-  Session expected(dense, 2);
+  TinyRun expected(dense, 2);
   const std::vector<float> logits = expected.pass(rows).logits;
   for (const char* extra :
        {R"("pool": "prefix:3")", R"("pool": "full", "unit": "mlp")", R"("level": "token")",
         R"("pool": "prompt", "unit": "block", "layers": [0, 3])"}) {
     Rig rig(config(extra), Shaped::kLlama, 0.0f);
-    Session session(rig, 2);
+    TinyRun session(rig, 2);
     const Seen seen = session.pass(rows);
     EXPECT_EQ(skipped_share(seen), 0) << extra;
     EXPECT_EQ(seen.logits, logits) << extra;
@@ -90,13 +90,13 @@ TEST(MindSkip, ThePrefixDecides) {
     }
   }
   // Training takes the same mean.
-  Trainer trainer(prefix);
+  TinyTrainer trainer(prefix);
   const Seen trained = trainer.run(rows, {}, false).seen;
   for (size_t row = 0; row < rows.size(); ++row)
     EXPECT_NEAR(trained.scores[2][row], whole.scores[2][row], 1e-6);
 }
 
-std::vector<int32_t> entries(Session& session, int64_t sequence) {
+std::vector<int32_t> entries(TinyRun& session, int64_t sequence) {
   std::vector<int32_t> lengths;
   for (int64_t layer = 0; layer < 4; ++layer)
     lengths.push_back(session.cache().layer(layer).lengths.data<int32_t>()[sequence]);
@@ -108,7 +108,7 @@ TEST(MindSkip, ASkippedLayerHoldsNothing) {
   Rig rig(config(R"("pool": "prefix:3", "bias": true)"));
   set_biases(rig, {-1.0f, 1.0f});
   const Rows rows = random_rows({9, 3});
-  Session session(rig, 3);
+  TinyRun session(rig, 3);
   session.pass(rows);
   EXPECT_EQ(entries(session, 0), (std::vector<int32_t>{9, 0, 9, 9}));
   EXPECT_EQ(entries(session, 1), (std::vector<int32_t>{3, 3, 3, 3}));  // not yet
@@ -142,7 +142,7 @@ TEST(MindSkip, AForkDecidesFromWhatItShares) {
   for (const uint64_t seed : {1u, 2u, 3u, 4u, 5u, 6u}) {
     for (const int64_t shared : {4, 9}) {
       const Rows rows = random_rows({14}, seed), others = random_rows({14}, seed + 50);
-      Session once(rig, 1), session(rig, 2);
+      TinyRun once(rig, 1), session(rig, 2);
       const Seen expected = once.pass(rows);
       skipped += skipped_share(expected);
       session.pass({rows.begin(), rows.begin() + shared});
@@ -164,7 +164,7 @@ TEST(MindSkip, AForkDecidesFromWhatItShares) {
 TEST(MindSkip, GoingBackLeavesNoTrace) {
   Rig rig(config(R"("pool": "prefix:6", "layers": [0, 1, 2, 3])"));
   const Rows rows = random_rows({14}), others = random_rows({14}, 123);
-  Session once(rig, 1), again(rig, 1);
+  TinyRun once(rig, 1), again(rig, 1);
   again.settles = false;
   const Seen expected = once.pass(rows);
   again.pass(others);
@@ -188,7 +188,7 @@ TEST(MindSkip, PromptHoldsAndFullDecidesAgain) {
   for (const bool holds : {true, false}) {
     Rig rig(config(holds ? R"("pool": "prompt")" : R"("pool": "full")"));
     EXPECT_TRUE(rig.policy->needs_whole_prompt());
-    Session session(rig, 2);
+    TinyRun session(rig, 2);
     EXPECT_EQ(session.state().truncate(rig.ctx, 0, 5), 0);  // it cannot go back
     EXPECT_EQ(session.state().fork(rig.ctx, 0, 1, 5), 0);
     const Seen first = session.pass(prompt), later = session.pass({next.begin(), next.begin() + 1});
@@ -217,7 +217,7 @@ TEST(MindSkip, Penalties) {
     for (const char* loss : {"l0", "target"}) {
       const std::string named = extra + R"(, "layers": [0, 1, 3], "loss": ")" + loss + "\"";
       Rig rig(config(named + R"(, "loss_weight": 2)")), free(config(named + R"(, "loss_weight": 0)"));
-      Trainer trainer(rig), without(free);
+      TinyTrainer trainer(rig), without(free);
       const PassOptions options{.share = 0.3f};
       const Trained got = trainer.run(rows, options);
       double expected = 0;
@@ -263,7 +263,7 @@ TEST(MindSkip, SkippedBranchesCanBeDropped) {
   const Rows rows = random_rows({9, 7});
   const std::string extra = R"("level": "token", "loss_weight": 0, "layers": [3])";
   Rig compute(config(extra)), drop(config(extra + R"(, "st_skipped": "drop")"));
-  Trainer trainer(compute), other(drop);
+  TinyTrainer trainer(compute), other(drop);
   const Trained all = trainer.run(rows, {}), less = other.run(rows, {});
   EXPECT_NEAR(all.loss, less.loss, 1e-5);
   EXPECT_GT(skipped_share(all.seen), 0.02);
@@ -277,7 +277,7 @@ TEST(MindSkip, TrainingComputesTheSkippedBranchOverAllItsKeys) {
     Rig rig(
         config(R"("pool": "prefix:3", "bias": true, "loss_weight": 0, "train_skipped_kv": ")" + rule + "\""));
     set_biases(rig, {-1.0f, -1.0f});
-    const Trained trained = Trainer(rig).run(rows, {});
+    const Trained trained = TinyTrainer(rig).run(rows, {});
     EXPECT_GT(skipped_share(trained.seen), 0.1);
     return trained.gradients.back();
   };

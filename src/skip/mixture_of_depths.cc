@@ -4,11 +4,11 @@
 #include <array>
 
 #include "base/format.h"
-#include "ops/linear.h"
-#include "ops/pointwise.h"
-#include "ops/quantile.h"
-#include "ops/reduce.h"
-#include "ops/select_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/quantile.h"
+#include "ops/rows/reduce.h"
+#include "ops/rows/select_rows.h"
 #include "skip/methods.h"
 #include "tensor/tape.h"
 

@@ -12,7 +12,7 @@ void set(Rig& rig, const std::string& suffix, float value) {
 
 TEST(MixtureOfDepths, TrainingKeepsTheBestOfEachSequence) {
   Rig rig(R"({"name": "mixture_of_depths"})");
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   const Rows rows = random_rows({10, 1, 7});
   for (const float share : {1.0f, 0.5f, 0.25f, 0.01f}) {
     const Seen seen = trainer.run(rows, {.share = share}, false).seen;
@@ -42,7 +42,7 @@ TEST(MixtureOfDepths, ThePredictorDecidesAtInference) {
   EXPECT_EQ(skipped_share(rig.fresh(rows)), 0);
   set(rig, "predictor.outer.bias", -100);
   EXPECT_EQ(skipped_share(rig.fresh(rows)), 1);
-  Session session(rig, 2);
+  TinyRun session(rig, 2);
   session.pass(rows);
   for (int64_t layer = 0; layer < 4; ++layer)  // hidden: no entry
     EXPECT_EQ(session.cache().layer(layer).lengths.data<int32_t>()[0], 0);
@@ -104,7 +104,7 @@ TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
 TEST(MixtureOfDepths, ThePredictorsLearnWhoWasChosen) {
   Rig rig(R"({"name": "mixture_of_depths"})"),
       without(R"({"name": "mixture_of_depths", "predictor_weight": 0})");
-  Trainer trainer(rig), other(without);
+  TinyTrainer trainer(rig), other(without);
   const Rows rows = random_rows({9, 6});
   const std::vector<RowSet> replay = owned_rows(trainer.run(rows, {.share = 0.5f}, false).seen.kept);
   const PassOptions options{.replay = &replay, .share = 0.5f};

@@ -5,7 +5,7 @@
 
 #include "base/format.h"
 #include "base/rng.h"
-#include "ops/noise.h"
+#include "ops/rows/noise.h"
 #include "skip/methods.h"
 
 namespace fathom {

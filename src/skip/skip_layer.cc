@@ -3,15 +3,15 @@
 #include <array>
 
 #include "base/format.h"
-#include "ops/assign.h"
-#include "ops/linear.h"
-#include "ops/mask_rows.h"
-#include "ops/noise.h"
-#include "ops/pointwise.h"
-#include "ops/reduce.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
+#include "ops/linear/linear.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/mask_rows.h"
+#include "ops/rows/noise.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/reduce.h"
+#include "ops/rows/scale_rows.h"
 #include "skip/methods.h"
+#include "tensor/rows.h"
 #include "tensor/tape.h"
 
 namespace fathom {

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "base/format.h"
-#include "ops/assign.h"
-#include "ops/pointwise.h"
-#include "ops/reduce.h"
-#include "ops/select_rows.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/reduce.h"
+#include "ops/rows/select_rows.h"
 #include "skip/methods.h"
 #include "tensor/arena.h"
 #include "tensor/tape.h"

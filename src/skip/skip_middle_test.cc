@@ -45,7 +45,7 @@ TEST(SkipMiddle, ZeroGatesAreTheDenseModel) {
   Rig unbiased(R"({"name": "skip_middle", "gate_axis": "none"})", Shaped::kSandwich);
   Rig plain(R"({"name": "dense"})", Shaped::kSandwich);
   set_biases(unbiased, {0, 0});
-  Session cached(unbiased, 2), expected(plain, 2);
+  TinyRun cached(unbiased, 2), expected(plain, 2);
   EXPECT_EQ(cached.pass(rows).logits, expected.pass(rows).logits);
 }
 
@@ -97,7 +97,7 @@ TEST(SkipMiddle, OnlyTheKeyAxisMatters) {
 TEST(SkipMiddle, TheCacheHoldsTheKeptRowsAndTheirBias) {
   Rig rig(R"({"name": "skip_middle"})");
   const Rows rows = random_rows({25});
-  Session session(rig, 1);
+  TinyRun session(rig, 1);
   const Seen seen = session.pass(rows);
   EXPECT_GT(skipped_share(seen), 0.1);
   EXPECT_LT(skipped_share(seen), 0.9);
@@ -139,7 +139,7 @@ TEST(SkipMiddle, ScoresOfWhoIsOpenAreGathered) {
   set_biases(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
   const auto gathered = [&](const std::vector<float>& thresholds) {
     rig.thresholds = thresholds;
-    Session session(rig, 1);
+    TinyRun session(rig, 1);
     std::vector<std::vector<float>> scores(8);
     session.state().collect = &scores;
     session.pass(random_rows({3}));
@@ -164,7 +164,7 @@ std::vector<Step> steps(const std::string& extra, const std::vector<std::vector<
   const Rows rows = random_rows({8, 3});
   Rig rig(R"({"name": "skip_middle")" + extra + "}"),
       plain(R"({"name": "skip_middle", "controller": "none"})");
-  Trainer trainer(rig), without(plain);
+  TinyTrainer trainer(rig), without(plain);
   std::vector<Step> all;
   for (const auto& pair : biases) {
     set_biases(rig, pair);
@@ -197,7 +197,7 @@ TEST(SkipMiddle, FixedControllers) {
   Rig rig(
       R"({"name": "skip_middle", "controller": "sparsity_variance", "mean_weight": 0, "variance_weight": -3})");
   Rig plain(R"({"name": "skip_middle", "controller": "none"})");
-  Trainer trainer(rig), without(plain);
+  TinyTrainer trainer(rig), without(plain);
   const Rows rows = random_rows({8, 3});
   const Trained got = trainer.run(rows, {}, false), bare = without.run(rows, {}, false);
   double expected = 0;
@@ -235,7 +235,7 @@ TEST(SkipMiddle, AdaptiveControllersFollowTheirRules) {
 // At the first step every block's short and long averages are the distance itself.
 TEST(SkipMiddle, AllMovingAveragesStartAlike) {
   Rig rig(R"({"name": "skip_middle", "controller": "proportional_derivative"})");
-  Trainer trainer(rig);
+  TinyTrainer trainer(rig);
   set_biases(rig, kBiases);
   const std::unique_ptr<SkipState> state = rig.make_state(2);
   trainer.run(random_rows({8, 3}), {}, false, nullptr, state.get());

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "base/format.h"
-#include "ops/reduce.h"
-#include "ops/row_confidence.h"
+#include "ops/rows/reduce.h"
+#include "ops/rows/row_confidence.h"
 #include "skip/dense_walk.h"
 #include "skip/harm_order.h"
 #include "skip/methods.h"

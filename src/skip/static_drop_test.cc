@@ -112,7 +112,7 @@ TEST(HarmOrderDrop, DropsUntilTheShareIsLeft) {
 // In a cache a dropped attention unit holds nothing.
 TEST(StaticDrop, NoEntriesWhereNobodyLooks) {
   Rig rig(R"({"name": "attention_drop", "drop": [2]})");
-  Session session(rig, 1);
+  TinyRun session(rig, 1);
   session.pass(random_rows({10}));
   EXPECT_EQ(session.cache().layer(0).lengths.data<int32_t>()[0], 10);
   EXPECT_EQ(session.cache().layer(1).lengths.data<int32_t>()[0], 0);

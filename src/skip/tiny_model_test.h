@@ -229,9 +229,9 @@ struct Rig {
 };
 
 // Sequences in a cache.
-class Session {
+class TinyRun {
  public:
-  Session(Rig& rig, int64_t sequences, DType type = DType::kF32, const PassOptions& options = {})
+  TinyRun(Rig& rig, int64_t sequences, DType type = DType::kF32, const PassOptions& options = {})
       : rig_(rig),
         cache_(
             rig.ctx, rig.model.config,

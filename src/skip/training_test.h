@@ -5,9 +5,9 @@
 
 #include <functional>
 
-#include "ops/pointwise.h"
-#include "ops/rows.h"
-#include "ops/scale_rows.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/pointwise.h"
+#include "ops/rows/scale_rows.h"
 #include "skip/tiny_model_test.h"
 
 namespace fathom {
@@ -18,9 +18,9 @@ struct Trained {
   Seen seen;
 };
 
-class Trainer {
+class TinyTrainer {
  public:
-  explicit Trainer(Rig& rig) : rig_(rig) {
+  explicit TinyTrainer(Rig& rig) : rig_(rig) {
     for (const WeightSpec& spec : weight_specs(rig.model.config, rig.model.weights))
       add(spec.hf, spec.tensor);
     backbone_ = tensors_.size();
@@ -178,7 +178,7 @@ class Surrogate final : public ForwardingPolicy {
 };
 
 // Along the gradient and along a random direction, for every parameter from `first` to before `last`.
-inline void expect_differences(Trainer& trainer, const std::vector<std::vector<float>>& gradients,
+inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vector<float>>& gradients,
                                const std::function<double()>& loss, size_t first = 0, double tolerance = 0.02,
                                size_t last = SIZE_MAX) {
   constexpr double kStep = 8e-3;

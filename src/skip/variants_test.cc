@@ -86,10 +86,10 @@ void expect_masked_equals_physical(Rig& rig, const Rows& rows) {
 // I3 and I4: all sequences in one pass, and each alone, row by row, in another slot.
 void expect_rows_alone_change_no_bit(Rig& rig, const Rows& rows, int32_t sequences) {
   ByRow whole, whole_kept, alone, alone_kept;
-  Session together(rig, sequences);
+  TinyRun together(rig, sequences);
   collect(rows, together.pass(rows), whole, whole_kept);
   for (int32_t s = 0; s < sequences; ++s) {
-    Session session(rig, 3);
+    TinyRun session(rig, 3);
     for (BatchRow row : rows) {
       if (row.sequence != s) continue;
       row.sequence = 2;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/context.h"
+#include "tensor/context.h"
 #include "tensor/memory.h"
 
 namespace fathom {

@@ -1,5 +1,5 @@
 // Context's own functions: here and not in base/, since they make the arena and the CUDA handle.
-#include "base/context.h"
+#include "tensor/context.h"
 
 #include "tensor/arena.h"
 #include "tensor/cuda.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "base/context.h"
+#include "tensor/context.h"
 
 namespace fathom {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "base/context.h"
+#include "tensor/context.h"
 
 namespace fathom {
 

@@ -85,7 +85,8 @@ Tensor detach(const Tensor& x);
 bool differentiable(const Context& ctx, std::initializer_list<const Tensor*> inputs);
 
 // For an op to call on its output. backward(ctx, d) with d = d loss / d out (out's shape) runs if anything
-// arrived there; it calls accumulate() (ops/accumulate.h) for each input. What it captures lives until then.
+// arrived there; it calls accumulate() (ops/rows/accumulate.h) for each input. What it captures lives until
+// then.
 template <class Fn>
 void differentiate(Context& ctx, std::initializer_list<const Tensor*> inputs, Tensor& out, Fn backward);
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "base/context.h"
+#include "tensor/context.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "io/gguf.h"  // NamedTensor
+#include "tensor/named_tensor.h"
 
 namespace fathom {
 

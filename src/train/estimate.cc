@@ -4,7 +4,7 @@
 
 #include "model/flops.h"
 #include "model/weights.h"
-#include "ops/linear.h"
+#include "ops/linear/linear.h"
 #include "tensor/arena.h"
 
 namespace fathom {

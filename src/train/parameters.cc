@@ -8,7 +8,7 @@
 #include "base/format.h"
 #include "model/load.h"
 #include "model/weights.h"
-#include "ops/row_access.h"
+#include "ops/kernels/row_access.h"
 #include "quant/half.h"
 #include "tensor/tape.h"
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "io/gguf.h"  // NamedTensor
 #include "model/model.h"
+#include "ops/linear/gemm.h"  // Precision
+#include "tensor/named_tensor.h"
 
 namespace fathom {
 
-enum class Precision : uint8_t { kF32, kBf16 };
 std::span<const std::string_view> enum_names(Precision);  // "f32", "bf16"
 
 struct ParameterSpec {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/context.h"
+#include "tensor/context.h"
 #include "train/document.h"
 #include "train/token_shard.h"
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "model/flops.h"
 #include "model/transformer.h"
-#include "ops/cross_entropy.h"
+#include "ops/loss/cross_entropy.h"
 #include "skip/gate_fit.h"
 #include "tensor/arena.h"
 

@@ -1,0 +1,37 @@
+#include "ops/attention/rope.h"
+
+#include "base/format.h"
+#include "ops/kernels/without_values.h"
+
+namespace fathom {
+
+void rope_kernel(CpuBackend dev, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+                 RopeParams params, Tensor& out);
+void rope_kernel(CudaBackend dev, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+                 RopeParams params, Tensor& out);
+// Turned back: the transposed rotation, times the magnitude.
+void rope_gradient_kernel(CpuBackend dev, const Tensor& d, const Tensor& positions,
+                          const Tensor& inverse_frequency, RopeParams params, Tensor& dx);
+
+Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+            RopeParams params) {
+  if (!x.defined() || x.dtype() != DType::kF32 || x.rank() != 3 || !x.is_contiguous() || x.dim(2) % 2 != 0) {
+    fail("rope: x must be dense f32 (rows, heads, head_dim) with an even head_dim, got {} {}",
+         name_of(x.dtype()), to_string(x.shape()));
+  }
+  expect(positions, DType::kI32, {x.dim(0)}, "rope", "positions");
+  expect(inverse_frequency, DType::kF32, {x.dim(2) / 2}, "rope", "inverse_frequency");
+  if (x.dim(2) > kMaxRopeDim) fail("rope: head_dim must be at most {}, got {}", kMaxRopeDim, x.dim(2));
+  Tensor out = Tensor::empty(ctx, DType::kF32, x.shape()).counted_like(x);
+  on_device(ctx, [&](auto dev) { rope_kernel(dev, x, positions, inverse_frequency, params, out); });
+  differentiate(ctx, {&x}, out, [=, x = without_values(x)](Context& c, const Tensor& d) {
+    Tensor dx = gradient_like(c, x);
+    on_cpu(c, "the gradient of rope", [&](CpuBackend dev) {
+      rope_gradient_kernel(dev, d.counted_like(x), positions, inverse_frequency, params, dx);
+    });
+    accumulate(c, x, dx);
+  });
+  return out;
+}
+
+}  // namespace fathom

@@ -1,0 +1,68 @@
+#include "ops/attention/self_attention.h"
+
+#include "base/format.h"
+#include "ops/attention/self_attention_kernel.h"
+#include "ops/kernels/without_values.h"
+
+namespace fathom {
+namespace {
+
+void check_rows(const Tensor& x, const char* name, const RowSet& rows, int64_t head_dim) {
+  if (!x.defined() || x.dtype() != DType::kF32 || x.rank() != 3 || !x.is_contiguous() ||
+      (head_dim > 0 && x.dim(2) != head_dim) || (!rows.is_none() && x.dim(0) != rows.capacity())) {
+    fail("self_attention: {} must be dense f32 ({}, heads, {}), got {} {}", name, rows.capacity(),
+         head_dim > 0 ? std::to_string(head_dim) : "head_dim", name_of(x.dtype()), to_string(x.shape()));
+  }
+}
+
+void check(const SelfAttentionCall& call) {
+  const int64_t dim = call.q.rank() == 3 ? call.q.dim(2) : 0;
+  check_rows(call.q, "q", call.queries, 0);
+  check_rows(call.k, "k", call.keys, dim);
+  check_rows(call.v, "v", call.keys, dim);
+  if (call.k.dim(1) < 1 || call.v.dim(1) != call.k.dim(1) || call.q.dim(1) % call.k.dim(1) != 0)
+    fail("self_attention: {} heads cannot share {} heads of keys and {} of values", call.q.dim(1),
+         call.k.dim(1), call.v.dim(1));
+  if (dim < 8 || dim > kMaxHeadDim || dim % 8 != 0)
+    fail("self_attention: head_dim must be a multiple of 8 up to {}, got {}", kMaxHeadDim, dim);
+  if (!call.positions.defined() || call.positions.rank() != 1)
+    fail("self_attention: positions must be i32 (rows), got {}", to_string(call.positions.shape()));
+  for (const RowSet* rows : {&call.queries, &call.keys}) {
+    if (rows->is_all() && rows->capacity() != call.positions.dim(0))
+      fail("self_attention: positions must be i32 ({}), got {}", rows->capacity(),
+           to_string(call.positions.shape()));
+  }
+  expect(call.positions, DType::kI32, call.positions.shape(), "self_attention", "positions");
+  expect(call.sequence, DType::kI32, call.positions.shape(), "self_attention", "sequence");
+  if (call.key_bias) expect(call.key_bias, DType::kF32, call.positions.shape(), "self_attention", "key_bias");
+  if (!(call.params.scale > 0)) fail("self_attention: scale must be above 0, got {}", call.params.scale);
+}
+
+void gradient(Context& ctx, const SelfAttentionCall& call, const Tensor& d) {
+  const auto wanted = [&](const Tensor& x) { return x.gradient() ? gradient_like(ctx, x) : Tensor(); };
+  SelfAttentionGradients gradients{wanted(call.q), wanted(call.k), wanted(call.v), wanted(call.key_bias)};
+  on_cpu(ctx, "the gradient of self_attention",
+         [&](CpuBackend dev) { self_attention_gradient_kernel(dev, ctx, call, d, gradients); });
+  accumulate(ctx, call.q, gradients.q);
+  accumulate(ctx, call.k, gradients.k);
+  accumulate(ctx, call.v, gradients.v);
+  accumulate(ctx, call.key_bias, gradients.key_bias);
+}
+
+}  // namespace
+
+Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,
+                      const RowSet& queries, const RowSet& keys, const Tensor& positions,
+                      const Tensor& sequence, AttentionParams params) {
+  const SelfAttentionCall call{q, k, v, key_bias, queries, keys, positions, sequence, params};
+  check(call);
+  Tensor out;
+  on_cpu(ctx, "self_attention", [&](CpuBackend) {
+    out = attention(ctx, q, self_attention_view(ctx, call), queries, positions, sequence, params);
+  });
+  differentiate(ctx, {&q, &k, &v, &key_bias}, out,
+                [=](Context& c, const Tensor& d) { gradient(c, call, d); });
+  return out;
+}
+
+}  // namespace fathom

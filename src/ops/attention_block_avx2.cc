@@ -1,7 +1,0 @@
-#include "ops/attention_block_body.h"
-
-namespace fathom {
-
-const AttentionBlock kAttentionBlockAvx2 = kTable;
-
-}  // namespace fathom

@@ -1,0 +1,92 @@
+// A steady decode step makes no heap allocation: every op of a block, over and over, with operator new
+// counted.
+#include <gtest/gtest.h>
+
+#include "ops/attention/append_kv.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/rope.h"
+#include "ops/linear/embed.h"
+#include "ops/loss/token_log_probs.h"
+#include "ops/rows/add_rows.h"
+#include "ops/rows/gated_activation.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/rms_norm.h"
+#include "ops/rows/soft_cap.h"
+#include "support/heap_allocations.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kRows = 3, kHeads = 6, kKvHeads = 2, kDim = 32, kWidth = kHeads * kDim, kVocab = 500;
+constexpr int64_t kCapacity = 4096, kPage = 64;
+
+Tensor floats(Shape shape) {
+  Tensor tensor = Tensor::owned(Device::kCpu, DType::kF32, shape);
+  for (int64_t i = 0; i < tensor.numel(); ++i)
+    tensor.data<float>()[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
+  return tensor;
+}
+
+Tensor ints(Shape shape) {
+  return Tensor::owned(Device::kCpu, DType::kI32, shape);
+}
+
+struct Model {
+  Tensor table = floats({kVocab, kWidth}), weight = floats({kWidth}), frequency = floats({kDim / 2});
+  Tensor ids = ints({kRows}), positions = ints({kRows}), sequence = ints({kRows}), kept_ids = ints({kRows}),
+         count = ints({1});
+  KvPages pages{ints({kRows, kCapacity / kPage}), ints({kRows}), kPage};
+  KvView kv;
+
+  Model() {
+    kv.k = Tensor::owned(Device::kCpu, DType::kF16, {kRows * kCapacity, kKvHeads, kDim});
+    kv.v = Tensor::owned(Device::kCpu, DType::kF16, {kRows * kCapacity, kKvHeads, kDim});
+    kv.entries = ints({kRows, kCapacity});
+    kv.positions = ints({kRows, kCapacity});
+    kv.lengths = ints({kRows});
+    count.data<int32_t>()[0] = 2;
+    kept_ids.data<int32_t>()[1] = 2;
+    for (int32_t i = 0; i < kRows; ++i) sequence.data<int32_t>()[i] = i;
+    for (int32_t i = 0; i < pages.table.numel(); ++i) pages.table.data<int32_t>()[i] = i;
+  }
+
+  void step(Context& ctx, int32_t position) {
+    const ArenaScope scope(ctx);
+    for (int32_t i = 0; i < kRows; ++i) positions.data<int32_t>()[i] = position;
+    const RowSet all = RowSet::all(kRows), some = RowSet::some(kept_ids, count);
+    Tensor h = embed(ctx, ids, table);
+    const Tensor x = rms_norm(ctx, h, weight);
+    const Tensor q = rope(ctx, x.reshape({kRows, kHeads, kDim}), positions, frequency);
+    const Tensor k =
+        rope(ctx, floats_of(ctx, {kRows, kKvHeads, kDim}), positions, frequency, {RopeStyle::kPairs});
+    append_kv(ctx, kv, pages, k, k, all, positions, sequence);
+    h = add_rows(ctx, h, all,
+                 attention(ctx, q, kv, all, positions, sequence, {.scale = 0.2f, .soft_cap = 20.0f}));
+    const Tensor kept = gather_rows(ctx, h, some);
+    h = add_rows(ctx, h, some, gated_activation(ctx, kept, kept, Activation::kGeluTanh));
+    token_log_probs(ctx, soft_cap(ctx, h, 30.0f), ids);
+  }
+
+  static Tensor floats_of(Context& ctx, Shape shape) {
+    Tensor tensor = Tensor::empty(ctx, DType::kF32, shape);
+    for (int64_t i = 0; i < tensor.numel(); ++i) tensor.data<float>()[i] = 0.5f;
+    return tensor;
+  }
+};
+
+TEST(Allocation, ASteadyDecodeStepMakesNone) {
+  for (const int threads : {1, 3}) {
+    Context ctx({.threads = threads});
+    Model model;
+    int32_t position = 0;
+    for (; position < 300; ++position) model.step(ctx, position);  // the arena finds out what it needs
+    const size_t capacity = ctx.arena().capacity(), before = heap_allocations();
+    for (; position < 400; ++position) model.step(ctx, position);
+    EXPECT_EQ(heap_allocations(), before);
+    EXPECT_EQ(ctx.arena().capacity(), capacity);
+  }
+}
+
+}  // namespace
+}  // namespace fathom

@@ -1,0 +1,7 @@
+#include "ops/kernels/row_kernels_body.h"
+
+namespace fathom {
+
+const RowKernels kRowKernelsAvx2 = kTable;
+
+}  // namespace fathom

@@ -1,7 +1,0 @@
-#include "ops/row_kernels_body.h"
-
-namespace fathom {
-
-const RowKernels kRowKernelsAvx2 = kTable;
-
-}  // namespace fathom

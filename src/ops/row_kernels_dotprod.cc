@@ -1,7 +1,0 @@
-#include "ops/row_kernels_body.h"
-
-namespace fathom {
-
-const RowKernels kRowKernelsDotprod = kTable;
-
-}  // namespace fathom

@@ -1,0 +1,132 @@
+#include "ops/rows/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/kernels/kept_rows_test.h"
+#include "ops/kernels/op_case.h"
+#include "ops/rows/gather_rows.h"
+#include "ops/rows/pointwise.h"
+#include "tensor/tape.h"
+
+namespace fathom {
+namespace {
+
+OpCase columns_case(int64_t rows, int64_t width) {
+  return {.name = "mean_columns " + to_string(Shape{rows, width}),
+          .inputs = {{{rows, width}}},
+          .run = [](Context& ctx, std::span<const Tensor> in) { return mean_columns(ctx, in[0]); },
+          .reference =
+              [=](std::span<const Tensor> in) {
+                std::vector<double> out(static_cast<size_t>(rows));
+                for (int64_t i = 0; i < rows * width; ++i)
+                  out[static_cast<size_t>(i / width)] += number(in[0], i) / static_cast<double>(width);
+                return out;
+              },
+          .tol = {.forward = 1e-6f, .grad = 1e-5f}};
+}
+
+TEST(MeanColumns, MatchesTheDefinition) {
+  for (const int64_t width : {1, 7, 8, 33, 576, 2000}) check(columns_case(9, width));
+  check(columns_case(0, 4));
+}
+
+double weight_of(std::span<const Tensor> in, int64_t row) {
+  return in.size() > 1 ? number(in[1], row) * number(in[1], row) : 1.0;
+}
+
+// Mean and variance of x (weights: the squares of the second input), of the kept rows or of all.
+OpCase rows_case(int64_t rows, bool weighted, bool variance, bool compacted) {
+  OpCase op_case{
+      .name = std::string(variance ? "variance_rows" : "mean_rows") + (compacted ? " of kept rows" : ""),
+      .inputs = {{{rows}}},
+      .run =
+          [=](Context& ctx, std::span<const Tensor> in) {
+            Tensor x = in[0], weights;
+            if (weighted) weights = apply(ctx, Unary::kSquare, in[1]);
+            if (compacted) {
+              const RowSet kept = every_third(ctx, rows);
+              x = gather_rows(ctx, x, kept);
+              if (weighted) weights = gather_rows(ctx, weights, kept);
+            }
+            return variance ? variance_rows(ctx, x) : mean_rows(ctx, x, weights);
+          },
+      .reference =
+          [=](std::span<const Tensor> in) {
+            double sum = 0, squares = 0, total = 0;
+            for (int64_t r = 0; r < rows; ++r) {
+              if (compacted && !is_third(r)) continue;
+              const double weight = weight_of(in, r), x = number(in[0], r);
+              sum += weight * x;
+              squares += weight * x * x;
+              total += weight;
+            }
+            if (total == 0) return std::vector<double>{0};
+            const double mean = sum / total;
+            return std::vector<double>{variance ? squares / total - mean * mean : mean};
+          },
+      .tol = {.forward = 1e-6f, .grad = 1e-5f},
+      .differentiable = {0},
+      .row_invariant = false,
+      .cpu_only = true};
+  if (weighted) op_case.inputs.push_back({{rows}});
+  return op_case;
+}
+
+TEST(MeanRows, MatchesTheDefinition) {
+  for (const int64_t rows : {1, 2, 40, 1000}) {
+    for (const bool compacted : {false, true}) {
+      check(rows_case(rows, false, false, compacted));
+      check(rows_case(rows, true, false, compacted));
+      check(rows_case(rows, false, true, compacted));
+    }
+  }
+}
+
+TEST(MeanRows, NothingToAverage) {
+  Context ctx({.threads = 1});
+  EXPECT_EQ(mean_rows(ctx, floats(ctx, {})).data<float>()[0], 0.0f);
+  EXPECT_EQ(variance_rows(ctx, floats(ctx, {})).data<float>()[0], 0.0f);
+  EXPECT_EQ(mean_rows(ctx, floats(ctx, {1, 2}), floats(ctx, {0, 0})).data<float>()[0], 0.0f);
+  EXPECT_EQ(mean_rows(ctx, floats(ctx, {NAN, 2}), floats(ctx, {0, 1})).data<float>()[0], 2.0f);
+}
+
+TEST(WeightedSum, MatchesTheDefinition) {
+  check({.name = "weighted_sum",
+         .inputs = {{{1}}, {{1}}, {{1}}},
+         .run =
+             [](Context& ctx, std::span<const Tensor> in) {
+               const std::vector<Tensor> scalars{in[0], in[1], in[0], detach(in[2])};
+               return weighted_sum(ctx, scalars, std::vector<float>{2.0f, -0.5f, 1.0f, 0.0f});
+             },
+         .reference =
+             [](std::span<const Tensor> in) {
+               return std::vector<double>{3 * number(in[0], 0) - 0.5 * number(in[1], 0)};
+             },
+         .tol = {.forward = 1e-6f, .grad = 1e-5f},
+         .row_invariant = false,
+         .cpu_only = true});
+  Context ctx({.threads = 1});
+  EXPECT_EQ(weighted_sum(ctx, {}, {}).data<float>()[0], 0.0f);
+}
+
+TEST(Reduce, NamesWhatWasExpected) {
+  Context ctx({.threads = 1});
+  const Tensor x = Tensor::empty(ctx, DType::kF32, {3});
+  EXPECT_EQ(refusal([&] { mean_rows(ctx, x, Tensor::empty(ctx, DType::kF32, {4})); }),
+            "mean_rows: weights must be f32 (3), got f32 (4)");
+  EXPECT_EQ(refusal([&] {
+              variance_rows(ctx, x.reshape({1, 3}));
+            }),
+            "variance_rows: x must be f32 (rows), got f32 (1, 3)");
+  EXPECT_EQ(refusal([&] { mean_columns(ctx, x); }),
+            "mean_columns: x must be f32 (rows, d) with d above 0, got (3)");
+  EXPECT_EQ(refusal([&] { weighted_sum(ctx, std::vector<Tensor>{x}, std::vector<float>{1.0f}); }),
+            "weighted_sum: scalar must be f32 (1), got f32 (3)");
+  EXPECT_EQ(refusal([&] { weighted_sum(ctx, {}, std::vector<float>{1.0f}); }),
+            "weighted_sum: 0 scalars, 1 weights");
+}
+
+}  // namespace
+}  // namespace fathom

@@ -1,0 +1,51 @@
+#include "ops/rows/rms_norm.h"
+
+#include "ops/kernels/row_access.h"
+#include "ops/kernels/without_values.h"
+
+namespace fathom {
+
+void rms_norm_kernel(CpuBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                     Tensor& out);
+void rms_norm_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                     Tensor& out);
+// d: gradient of out.
+void rms_norm_dx_kernel(CpuBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                        const Tensor& d, Tensor& dx);
+// Adds to d_weight.
+void rms_norm_dweight_kernel(CpuBackend dev, const Tensor& x, RmsNormParams params, const Tensor& d,
+                             Tensor& d_weight);
+
+namespace {
+
+void rms_norm_gradient(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                       const Tensor& d) {
+  on_cpu(ctx, "the gradient of rms_norm", [&](CpuBackend dev) {
+    if (x.gradient()) {
+      Tensor dx = gradient_like(ctx, x);
+      rms_norm_dx_kernel(dev, x, weight, params, d, dx);
+      accumulate(ctx, x, dx);
+    }
+    if (!weight.gradient()) return;
+    Tensor sum = gradient_to_add_to(weight);
+    if (sum) return rms_norm_dweight_kernel(dev, x, params, d, sum);
+    const std::vector<float> zeros(static_cast<size_t>(weight.numel()));
+    sum = Tensor::from(ctx, zeros, weight.shape());
+    rms_norm_dweight_kernel(dev, x, params, d, sum);
+    accumulate(ctx, weight, sum);
+  });
+}
+
+}  // namespace
+
+Tensor rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params) {
+  expect_rows(x, "rms_norm", "x");
+  expect(weight, DType::kF32, {x.dim(-1)}, "rms_norm", "weight");
+  Tensor out = Tensor::empty(ctx, DType::kF32, x.shape()).counted_like(x);
+  on_device(ctx, [&](auto dev) { rms_norm_kernel(dev, x, weight, params, out); });
+  differentiate(ctx, {&x, &weight}, out,
+                [=](Context& c, const Tensor& d) { rms_norm_gradient(c, x, weight, params, d); });
+  return out;
+}
+
+}  // namespace fathom
