@@ -174,6 +174,13 @@ TEST_F(CalibrateVerb, SeveralKindsOfText) {
   std::ofstream(at("broken.jsonl")) << "{\"text\": \"one\"}\n{\"nothing\": 1}\n";
   expect_refused(run({"--data", at("broken.jsonl")}), 1, "broken.jsonl:2: ");
   expect_refused(run({"--data", at("nowhere.txt")}), 1, "nowhere.txt");
+  // Another kind only checks.
+  std::ofstream(at("upper.txt")) << std::string(4000, 'A');
+  const auto checked = run(files + Words{"--check", at("upper.txt")}).json();
+  EXPECT_TRUE(checked["kinds"].contains("upper")) << checked.dump();
+  EXPECT_EQ(checked["achieved"], both["achieved"]);
+  EXPECT_EQ(checked["checked"], both["checked"]);
+  expect_refused(run(files + Words{"--check", at("nowhere.txt")}), 1, "nowhere.txt");
 }
 
 // The dial by quality: a budget is found, stored and used; what cannot be kept is refused with the range.

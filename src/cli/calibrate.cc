@@ -27,7 +27,7 @@ constexpr int64_t kFewestTokens = 64, kPassesOfABudget = 8;
 
 struct Options {
   ModelOptions model;
-  std::vector<std::string> data;
+  std::vector<std::string> data, check;
   std::string out, budgets, quality, chat_template;
   int64_t tokens = 32768, window = 512;
   bool prompts_as_chat = false;
@@ -63,7 +63,7 @@ void add_sequence(CalibrationText& text, const std::vector<int32_t>& ids, size_t
 
 struct Texts {
   CalibrationText calibration;
-  std::vector<CheckText> check;  // every fourth sequence of each file, and the short ones of all
+  std::vector<CheckText> check;  // every fourth sequence of each file, the short ones of all, other kinds
   int64_t tokens = 0;            // to calibrate with
 };
 
@@ -90,6 +90,23 @@ void add_file(Texts& texts, CheckText& of_short, const std::string& kind,
   if (!check.text.empty()) texts.check.push_back(std::move(check));
 }
 
+std::string kind_of(const std::string& path) {
+  return std::filesystem::path(path).stem().string();
+}
+
+// Files that only check the budgets.
+void add_checks(Texts& texts, const Options& o, const DocumentOptions& how, const Tokenizer& tokenizer,
+                int64_t window) {
+  constexpr int64_t kTokensOfACheck = 8192;
+  for (const std::string& path : o.check) {
+    CheckText check{kind_of(path), {}, false};
+    for (const auto& ids : sample_sequences(path, tokenizer, how, kTokensOfACheck, window))
+      add_sequence(check.text, ids, 0, ids.size());
+    if (check.text.empty()) fail("{}: the text is empty", printable(path));
+    texts.check.push_back(std::move(check));
+  }
+}
+
 Texts read_texts(const Options& o, Session& session) {
   std::vector<WeightedPath> files;
   double sum = 0;
@@ -103,9 +120,10 @@ Texts read_texts(const Options& o, Session& session) {
     const double share = (file.weight > 0 ? file.weight : 1) / sum;
     const auto tokens = static_cast<int64_t>(share * static_cast<double>(o.tokens) * 4 / 3);
     const auto sequences = sample_sequences(file.path, session.tokenizer(), how, tokens, window);
-    add_file(texts, of_short, std::filesystem::path(file.path).stem().string(), sequences);
+    add_file(texts, of_short, kind_of(file.path), sequences);
   }
   if (!of_short.text.empty()) texts.check.push_back(std::move(of_short));
+  add_checks(texts, o, how, session.tokenizer(), window);
   if (texts.tokens < kFewestTokens)
     fail("{}: calibration needs at least {} tokens, got {}", printable(o.data.front()), kFewestTokens,
          texts.tokens);
@@ -214,6 +232,8 @@ int run_calibrate(const Arguments& arguments) {
              "Text that was not trained on (text or JSONL, as train reads it); may be repeated, FILE:0.3 "
              "gives one a "
              "weight");
+  args.texts("--check", o.check, "FILE",
+             "Text of another kind: the budgets are not found on it, only checked; may be repeated");
   args.text("-o", o.out, "DIR", "A new folder for the adapter with its table (default: into the one given)");
   args.text("--budgets", o.budgets, "B,B,…", "The grid: each must be met (of the default one, what can be)");
   args.text(

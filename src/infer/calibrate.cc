@@ -183,6 +183,7 @@ void check(const CalibrationRunner& runner, const CalibrateOptions& options, Cal
   double sum = 0, rows = 0;
   for (const CheckText& each : options.check) {
     point.of_kinds.push_back(runner.run(each.text, point.thresholds).beta);
+    if (!each.calibrated) continue;
     for (const auto& batch : each.text) {
       sum += static_cast<double>(point.of_kinds.back()) * static_cast<double>(batch.size());
       rows += static_cast<double>(batch.size());

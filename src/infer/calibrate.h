@@ -48,6 +48,7 @@ struct Calibration {
 struct CheckText {
   std::string kind;
   CalibrationText text;
+  bool calibrated = true;  // the thresholds are found on text of this kind
 };
 
 struct CalibrateOptions : CalibrationRunOptions {
