@@ -152,8 +152,8 @@ void Session::make_cache(int64_t tokens, int64_t sequences) {
   state_ = policy.make_state(ctx(), model().config, sequences);
   if (method()) {
     SkipState& state = *skip_state_of(*state_);
-    state.masked = masked_;
-    state.batch_quantile = batch_quantile_;
+    state.pass.masked = masked_;
+    state.pass.batch_quantile = batch_quantile_;
   }
   for (int32_t s = 0; s < sequences && !thresholds_.empty(); ++s)
     state_->set_thresholds(ctx(), s, thresholds_);

@@ -40,7 +40,7 @@ std::vector<float> numbers(const std::string& json) {
         trained.gradients.begin() + static_cast<ptrdiff_t>(trainer.backbone()), trained.gradients.end());
     rig.policy->adjust(rig.model.config, own);
     rig.policy->after_step(rig.ctx);
-    state->units.clear();
+    state->pass.units.clear();
     all.push_back(static_cast<float>(trained.loss));
     for (const auto& gradient : trained.gradients) take(gradient);
     for (const float* value : rig.policy->controllers()) all.push_back(*value);

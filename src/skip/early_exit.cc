@@ -313,8 +313,9 @@ class LayerSkip final : public ExitMethod {
   void score(UnitCall& call, Decision& decision) const override {
     if (!call.state.training || call.input.unit == Unit::kFfn) return;
     const Batch& batch = call.input.batch;
-    decision.score = uniform_noise(call.ctx, call.state.seed, static_cast<uint32_t>(call.state.step),
-                                   static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+    decision.score =
+        uniform_noise(call.ctx, call.state.training.seed, static_cast<uint32_t>(call.state.training.step),
+                      static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override {
     const int64_t layer = call.input.layer, layers = call.input.model.config.layers;
@@ -335,7 +336,7 @@ class LayerSkip final : public ExitMethod {
     float sum = 0;
     for (int64_t layer = 0; layer + 1 < layers; ++layer) {
       sum += static_cast<float>(layer);
-      const bool turn = (layer + input.state.step) % config_.loss_every == 0;
+      const bool turn = (layer + input.state.training.step) % config_.loss_every == 0;
       weights.push_back(turn ? config_.exit_loss_scale * sum : 0.0f);
     }
     weights.push_back(layers > 1 ? static_cast<float>(layers - 1) + config_.exit_loss_scale * sum : 1.0f);

@@ -230,8 +230,8 @@ void GateSkip::score(UnitCall& call, Decision& decision) const {
 
 RowSet GateSkip::decide(UnitCall& call, const Decision& decision) const {
   if (config_.every_second_layer && call.input.layer % 2 == 0) return RowSet::all(call.rows());
-  if (call.state.training || call.state.batch_quantile) {
-    const float kept = call.state.training ? call.state.share : config_.rows_kept;
+  if (call.state.training || call.state.pass.batch_quantile) {
+    const float kept = call.state.training ? call.state.training.share : config_.rows_kept;
     return select_rows(call.ctx, decision.score, Compare::kAbove,
                        batch_threshold(call.ctx, decision.score, kept));
   }
@@ -250,7 +250,7 @@ Tensor GateSkip::blend(UnitCall& call, const Decision& decision, const Tensor& b
 // The size of the gates, skipped rows included: the mean over all of them (Algorithm 1; eq. 4 writes a norm).
 Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
   std::vector<Tensor> terms;
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const Tensor& gate = unit.decision.gate;
     if (!gate) continue;
     const auto mean = [&](const Tensor& x) {
@@ -265,7 +265,7 @@ Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
         break;
       case GateLoss::kKl:
       case GateLoss::kKlPaper:
-        terms.push_back(bernoulli_kl(ctx, mean(gate), input.state.share));
+        terms.push_back(bernoulli_kl(ctx, mean(gate), input.state.training.share));
         break;
       case GateLoss::kKlReleased:
         terms.push_back(mean(bernoulli_kl(ctx, gate, config_.rows_kept)));

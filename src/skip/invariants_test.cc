@@ -199,7 +199,7 @@ TEST_P(Methods, FreshEqualsCached) {
   const Seen fresh = rig_.fresh(rows);
   TinyRun session(rig_, 3);
   const std::vector<RowSet> replay = owned_rows(fresh.kept);
-  session.state().replay = &replay;
+  session.state().pass.replay = &replay;
   expect_near(session.pass(rows).logits, fresh.logits, 1e-5f, "fresh against cached");
 }
 
@@ -213,7 +213,7 @@ TEST_P(Methods, SkippedRowsCostNothing) {
   }
   const std::vector<RowSet> replay = owned_rows(half);
   TinyRun session(rig_, 1);
-  session.state().replay = &replay;
+  session.state().pass.replay = &replay;
   const Seen seen = session.pass(rows);
   const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
   int64_t expected = 24 * c.vocab * c.width;

@@ -6,14 +6,13 @@
 
 #include <atomic>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
-#include "model/policy.h"
 #include "ops/rows/select_rows.h"
+#include "skip/skip_state.h"
 
 namespace fathom {
 
@@ -33,89 +32,6 @@ struct MethodParameter {
   Shape shape;
   float mean = 0, std = 0;  // at the start: N(mean, std), a constant where std is 0
   bool decay = true;        // weight decay applies
-};
-
-// What a method remembers, per pass and per sequence.
-class MethodState {
- public:
-  virtual ~MethodState() = default;
-  // As PolicyState's.
-  virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
-  virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
-  virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
-};
-
-// Calibration of methods whose units have thresholds of their own: found while one pass goes through the
-// network, so that each is a quantile of the scores that rows have after everything below has skipped.
-struct ThresholdFit {
-  float share = 0;                // of each unit's rows that is to skip
-  std::vector<float> thresholds;  // (2L), −∞ where nobody asked
-};
-
-// What happened at a unit, for objectives, replay and pictures.
-struct UnitRecord {
-  int64_t unit = 0;  // 2 · layer + (0: attention, 1: FFN)
-  Decision decision;
-};
-
-class Method;
-
-class SkipState final : public PolicyState {
- public:
-  int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
-  int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
-  int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
-  // The state that `method` made for itself.
-  template <class State>
-  State& of(const Method& method) {
-    return static_cast<State&>(*methods.at(&method));
-  }
-
-  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) override;
-  void clear_thresholds(Context& ctx, int32_t sequence) override;
-  bool has_thresholds() const { return budgets_ > 0; }                       // of any sequence
-  const Tensor& thresholds() const { return judging ? own_ : thresholds_; }  // f32 (sequences, 2L)
-
-  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds for a while. What the own
-  // ones of each sequence say of the same rows stands in `judged`, after each decision.
-  void begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds);
-  void end_draft(Context& ctx, int32_t sequence);
-  bool drafts() const { return drafts_ > 0; }  // any sequence does
-  bool judging = false;                        // thresholds() are the sequences' own
-  RowSet judged = RowSet::none(0);             // means nothing while nobody drafts
-
-  // Set by the trainer.
-  bool training = false;
-  uint64_t seed = 0;
-  int64_t step = 0;
-  float share = 1;  // how much training asks to keep at this step: the papers' b, P, capacity, our β
-
-  // Set by whoever runs the pass.
-  bool masked = false;                                 // the oracle: compute every row, drop what is skipped
-  bool recording = false;                              // fill `units` (training always does)
-  const std::vector<RowSet>* replay = nullptr;         // (2L): these rows run; nothing is decided again
-  bool batch_quantile = false;                         // GateSkip's rule as printed: for reproduction only
-  std::vector<std::vector<float>>* collect = nullptr;  // (2L): calibration gathers the rows' scores here
-  ThresholdFit* fit = nullptr;                         // calibration finds thresholds here
-  std::vector<UnitRecord> units;                       // of this pass
-  Decision block;                                      // attention's, while its block lasts
-  Tensor block_input;  // f32 (rows, width): h before the block, where one mask over the whole block learns
-  const Method* alone = nullptr;  // the method that both scores and decides; null: two methods do
-  std::map<const Method*, std::unique_ptr<MethodState>> methods;
-
- private:
-  enum class Draft : uint8_t { kNone, kWithOwn, kWithoutOwn };  // kWithOwn: to be set again when it ends
-  struct Slot {
-    bool at_budget = false;  // has thresholds
-    Draft draft = Draft::kNone;
-  };
-  void make_room(Context& ctx, int32_t sequence, int64_t columns);
-  void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
-
-  Tensor thresholds_;                 // NaN where a sequence has none
-  Tensor own_;                        // the same without drafts, once there was one
-  std::vector<Slot> slots_;           // (sequences)
-  int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
 };
 
 // What a method is asked with.

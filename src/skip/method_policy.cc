@@ -244,7 +244,7 @@ bool MethodPolicy::resumes() const {
 
 void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
   SkipState& mine = own(state);
-  mine.units.clear();
+  mine.pass.units.clear();
   for (const Part& each : parts_) each.method->begin(ctx, model, batch, mine);
 }
 
@@ -268,15 +268,15 @@ SkippedKv MethodPolicy::skipped_kv(bool training, const ModelConfig& config, int
 
 RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
   SkipState& state = call.state;
-  if (state.replay) return (*state.replay)[static_cast<size_t>(call.input.index())];
+  if (state.pass.replay) return (*state.pass.replay)[static_cast<size_t>(call.input.index())];
   const auto ask = [&] {
     const bool asks = may_skip(call.input, decide_->units());
     return asks ? decide_->decide(call, decision) : RowSet::all(call.rows());
   };
-  if (state.drafts()) {
-    state.judging = true;
-    state.judged = ask();
-    state.judging = false;
+  if (state.thresholds.drafts()) {
+    state.thresholds.judging = true;
+    state.thresholds.judged = ask();
+    state.thresholds.judging = false;
   }
   return ask();
 }
@@ -287,20 +287,20 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   const Units units = decide_->units();
   const bool follows = units == Units::kBlock && input.unit == Unit::kFfn;
   Decision decision;
-  if (follows) decision = mine.block;
+  if (follows) decision = mine.pass.block;
   decision.input = {};  // attention's is not the FFN's
-  decision.skipped_kv = skipped_kv(mine.training, input.model.config, input.layer);
+  decision.skipped_kv = skipped_kv(mine.training.on, input.model.config, input.layer);
   score_->score(call, decision);
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
   if (!follows) decision.kept = choose(call, decision);
   const bool needs_skipped =
       mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
-  decision.masked = (mine.masked || needs_skipped) && !decision.kept.is_all();
+  decision.masked = (mine.pass.masked || needs_skipped) && !decision.kept.is_all();
   if (input.unit == Unit::kAttention) {
-    mine.block = decision;
-    mine.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
+    mine.pass.block = decision;
+    mine.pass.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
   }
-  if (mine.training || mine.recording) mine.units.push_back({input.index(), decision});
+  if (mine.training || mine.pass.recording) mine.pass.units.push_back({input.index(), decision});
   return decision;
 }
 
@@ -320,7 +320,7 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
 // h is h₀ + A + F of the computed rows; it becomes h₀ + M · (A + F), with ∂M/∂score = 1.
 void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& h) const {
   Context& ctx = call.ctx;
-  const Tensor& before = call.state.block_input;
+  const Tensor& before = call.state.pass.block_input;
   Tensor update = add(ctx, h, affine(ctx, before, -1.0f, 0.0f));
   if (!decision.masked)
     update = scale_through(ctx, gather_rows(ctx, update, decision.kept),
@@ -332,7 +332,7 @@ void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& 
 
 void MethodPolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const {
   UnitCall call{ctx, input, own(state)};
-  const Decision& decision = call.state.block;
+  const Decision& decision = call.state.pass.block;
   if (masks_block(call.state) && decision.score) mask_block(call, decision, h);
   blend_->after_block(call, decision, h);
 }

@@ -361,13 +361,14 @@ Tensor MindSkip::penalty(Context& ctx, const LossInput& input) const {
                   affine(ctx, before_position(ctx, positions, row), -1.0f, 0.0f));
   }
   std::vector<Tensor> terms;
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const Tensor& r = unit.decision.score;
     if (!r || (config_.unit == Routed::kBlock && unit.unit % 2 == 1)) continue;
     const Tensor soft = mean_rows(ctx, r, counted);
     const Tensor ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, r.dim(0)), counted);
     Tensor m = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
-    if (config_.loss == Loss::kTarget) m = apply(ctx, Unary::kRelu, affine(ctx, m, 1.0f, -input.state.share));
+    if (config_.loss == Loss::kTarget)
+      m = apply(ctx, Unary::kRelu, affine(ctx, m, 1.0f, -input.state.training.share));
     terms.push_back(m);
   }
   if (terms.empty()) return {};

@@ -78,8 +78,9 @@ class SkipLayer final : public Method {
     if (config_.router == Router::kGumbel && call.state.training) {
       // The difference of two Gumbel noises is logistic.
       const Batch& batch = call.input.batch;
-      const Tensor u = uniform_noise(ctx, call.state.seed, static_cast<uint32_t>(call.state.step),
-                                     static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+      const Tensor u =
+          uniform_noise(ctx, call.state.training.seed, static_cast<uint32_t>(call.state.training.step),
+                        static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
       difference = add(ctx, difference, apply(ctx, Unary::kLogit, u));
     }
     decision.score = apply(ctx, Unary::kSigmoid, difference);
@@ -103,13 +104,13 @@ class SkipLayer final : public Method {
   // λ Σ (r − P)²: r is the share of rows that ran; its gradient enters the probability of every row.
   Tensor penalty(Context& ctx, const LossInput& input) const override {
     std::vector<Tensor> terms;
-    for (const UnitRecord& unit : input.state.units) {
+    for (const UnitRecord& unit : input.state.pass.units) {
       const Tensor& p = unit.decision.score;
       if (!p || (config_.wrap == Units::kBlock && unit.unit % 2 == 1)) continue;
       const Tensor soft = mean_rows(ctx, p),
                    ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, p.dim(0)));
       const Tensor r = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
-      terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.share)));
+      terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.training.share)));
     }
     if (terms.empty()) return {};
     return weighted_sum(ctx, terms, std::vector<float>(terms.size(), config_.capacity_weight));

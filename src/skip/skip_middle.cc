@@ -168,7 +168,7 @@ void SkipMiddle::begin(Context& ctx, const Model&, const Batch& batch, SkipState
   mine.sum = room();
   mine.gates.resize(gates_.size());
   for (Tensor& gate : mine.gates) gate = room();
-  mine.open.resize((state.has_thresholds() && !state.training) || state.collect ? gates_.size() : 0);
+  mine.open.resize((state.thresholds.any() && !state.training) || state.pass.collect ? gates_.size() : 0);
   for (Tensor& open : mine.open) open = room();
 }
 
@@ -223,7 +223,7 @@ Tensor SkipMiddle::penalty(Context& ctx, const LossInput& input) const {
   std::vector<Tensor> terms;
   std::vector<float> weights;
   const auto half = static_cast<float>(gates_.size());
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const auto block = static_cast<size_t>(unit.unit / 2);
     const Tensor& g = unit.decision.score;
     if (!judged(unit)) continue;
@@ -264,7 +264,7 @@ void SkipMiddle::update(Coefficient& coefficient, float distance) const {
 void SkipMiddle::observe(Context& ctx, SkipState& state, int64_t part) {
   if (!adapts()) return;
   if (part == 0) seen_.assign(gates_.size(), {});
-  for (const UnitRecord& unit : state.units) {
+  for (const UnitRecord& unit : state.pass.units) {
     if (!judged(unit)) continue;
     std::vector<float>& seen = seen_[static_cast<size_t>(unit.unit / 2)];
     const Tensor& g = unit.decision.score;

@@ -184,7 +184,7 @@ class HarmOrderDrop final : public StaticDrop {
   bool dropped(UnitCall& call) const override {
     const int64_t wanted = call.input.index();
     if (!config_.drop.empty()) return contains(config_.drop, wanted);
-    const double share = double{call.state.training ? call.state.share : config_.kept};
+    const double share = double{call.state.training ? call.state.training.share : config_.kept};
     const std::span<const int32_t> order(config_.order);
     const size_t gone =
         units_beyond(call.input.model.config, order, share, config_.counted_kv, config_.cost_context);

@@ -48,9 +48,9 @@ StepTimer::Seconds StepTimer::step() {
     const Batch batch = make_batch(ctx_, rows);
     const std::unique_ptr<PolicyState> base = method_->make_state(ctx_, options_.model, options_.batch);
     auto& state = static_cast<SkipState&>(*base);
-    state.training = true;
-    state.step = steps_;
-    state.share = method_->share_at(steps_, 1, 1);
+    state.training.on = true;
+    state.training.step = steps_;
+    state.training.share = method_->share_at(steps_, 1, 1);
     const auto count = static_cast<int64_t>(rows.size());
     const std::vector<float> weights(rows.size(), 1.0f / static_cast<float>(rows.size()));
     const uint64_t before = ctx_.counters().total().unit_rows;

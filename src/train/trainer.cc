@@ -132,10 +132,10 @@ void Trainer::run_part(const TrainBatch& part, int64_t index, double weight_sum,
 
   const std::unique_ptr<PolicyState> own_state = method.make_state(ctx_, model_.config, batch.sequences);
   auto& state = static_cast<SkipState&>(*own_state);
-  state.training = true;
-  state.seed = recipe_.train.seed;
-  state.step = progress_.step;
-  state.share = method.share_at(progress_.step, recipe_.train.schedule_steps, recipe_.train.seed);
+  state.training.on = true;
+  state.training.seed = recipe_.train.seed;
+  state.training.step = progress_.step;
+  state.training.share = method.share_at(progress_.step, recipe_.train.schedule_steps, recipe_.train.seed);
 
   Tensor taught;
   if (method.options().objective == Objective::kDistill) {
@@ -148,7 +148,7 @@ void Trainer::run_part(const TrainBatch& part, int64_t index, double weight_sum,
   figures.madds += (ctx_.counters().total() - before).madds;
   const DenseWork dense = dense_work(model_.config, rows);
   figures.dense += dense.block_madds + dense.output_madds;
-  for (const UnitRecord& unit : state.units) figures.kept += kept_rows(ctx_, unit.decision.kept);
+  for (const UnitRecord& unit : state.pass.units) figures.kept += kept_rows(ctx_, unit.decision.kept);
   figures.units += part.rows() * 2 * model_.config.layers;
 
   const Tensor loss = method.loss(ctx_, {model_, batch, logits, taught, targets, weights, state,
