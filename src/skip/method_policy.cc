@@ -70,7 +70,7 @@ std::unique_ptr<MethodPolicy> MethodPolicy::from_json(const std::string& json_te
     if (!other.empty() && std::none_of(policy->parts_.begin(), policy->parts_.end(), known))
       policy->parts_.push_back({other, make_method(other)});
   }
-  policy->options_.frozen_backbone = policy->parts_[0].method->freezes_backbone();
+  policy->options_.frozen_backbone = policy->parts_[0].method->traits().freezes_backbone;
   fields_from_json(policy->fields(), json.dump(), where);
   const SkipOptions& options = policy->options_;
   policy->score_ = &policy->part(options.score);
@@ -94,7 +94,7 @@ std::vector<Field> MethodPolicy::fields() {
   std::vector<Field> all = fields_of(options_);
   for (size_t i = 0; i < parts_.size(); ++i) {
     for (Field field : parts_[i].method->fields()) {
-      if (i > 0) field.name = parts_[i].name + "." + field.name;
+      if (i > 0) field.put_under(parts_[i].name);
       all.push_back(std::move(field));
     }
   }
@@ -116,7 +116,7 @@ void MethodPolicy::check(const ModelConfig& config) const {
   }
   for (const bool training : {false, true}) {
     const KvRule rule = kv_rule(training);
-    if (decide_->is_fixed_list() && (rule == KvRule::kProject || rule == KvRule::kCopy))
+    if (decide_->traits().fixed_list && (rule == KvRule::kProject || rule == KvRule::kCopy))
       fail("{}: {} must be hide or left out, got {}: a unit that every row skips makes no keys and values",
            name_, training ? "train_skipped_kv" : "skipped_kv", enum_names(rule)[static_cast<size_t>(rule)]);
   }
@@ -176,6 +176,10 @@ void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Bat
   for (const Part& each : parts_) each.method->prepare(ctx, input);
 }
 
+std::vector<std::string> MethodPolicy::measured() const {
+  return parts_[0].method->measured();
+}
+
 float MethodPolicy::share_at(int64_t step, int64_t steps, uint64_t seed) const {
   switch (options_.share) {
     case ShareRule::kFalling: {
@@ -221,6 +225,20 @@ void MethodPolicy::after_step(Context& ctx) {
   for (const Part& each : parts_) each.method->after_step(ctx);
 }
 
+bool MethodPolicy::fits_at_end() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.method->traits().fits_at_end; });
+}
+
+std::vector<std::string> MethodPolicy::finish(Context& ctx, const Model& model,
+                                              std::span<const Batch> batches) {
+  std::vector<std::string> said;
+  for (const Part& each : parts_) {
+    if (each.method->traits().fits_at_end) said.push_back(each.method->finish(ctx, {*this, model, batches}));
+  }
+  return said;
+}
+
 float MethodPolicy::threshold_weight(const ModelConfig& config, int64_t unit) const {
   return decide_->threshold_weight(config, unit, skipped_kv(false, config, unit / 2));
 }
@@ -235,11 +253,12 @@ std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelC
 }
 
 bool MethodPolicy::has_key_bias() const {
-  return score_->has_key_bias();
+  return score_->traits().has_key_bias;
 }
 
 bool MethodPolicy::resumes() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.method->resumes(); });
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.method->traits().resumes; });
 }
 
 void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
@@ -270,7 +289,7 @@ RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
   SkipState& state = call.state;
   if (state.pass.replay) return (*state.pass.replay)[static_cast<size_t>(call.input.index())];
   const auto ask = [&] {
-    const bool asks = may_skip(call.input, decide_->units());
+    const bool asks = may_skip(call.input, decide_->traits().units);
     return asks ? decide_->decide(call, decision) : RowSet::all(call.rows());
   };
   if (state.thresholds.drafts()) {
@@ -284,8 +303,8 @@ RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
 Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
   SkipState& mine = own(state);
   UnitCall call{ctx, input, mine};
-  const Units units = decide_->units();
-  const bool follows = units == Units::kBlock && input.unit == Unit::kFfn;
+  const MethodTraits traits = decide_->traits();
+  const bool follows = traits.units == Units::kBlock && input.unit == Unit::kFfn;
   Decision decision;
   if (follows) decision = mine.pass.block;
   decision.input = {};  // attention's is not the FFN's
@@ -294,7 +313,7 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
   if (!follows) decision.kept = choose(call, decision);
   const bool needs_skipped =
-      mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
+      mine.training && traits.straight_through && options_.st_skipped == SkippedBranch::kCompute;
   decision.masked = (mine.pass.masked || needs_skipped) && !decision.kept.is_all();
   if (input.unit == Unit::kAttention) {
     mine.pass.block = decision;
@@ -310,7 +329,7 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
   if (blend_->joins(call, decision, branch, h) || !branch) return;
   Tensor blended = blend_->blend(call, decision, branch);
   if (masks_block(call.state)) return add_rows_to(ctx, h, computed_rows(call, decision), blended);
-  const bool learns = decide_->straight_through() && call.state.training && decision.score;
+  const bool learns = decide_->traits().straight_through && call.state.training && decision.score;
   // All rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1.
   if (learns && !decision.masked)
     blended = scale_through(ctx, blended, gather_rows(ctx, decision.score, decision.kept));

@@ -71,7 +71,7 @@ class MixtureOfDepths final : public Method {
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<MixtureState>();
   }
-  Units units() const override { return Units::kBlock; }
+  MethodTraits traits() const override { return {.units = Units::kBlock}; }
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {

@@ -124,8 +124,7 @@ class Priced final : public Method {
     state->pull.resize(state->asked.size());
     return state;
   }
-  bool freezes_backbone() const override { return true; }
-  bool straight_through() const override { return true; }
+  MethodTraits traits() const override { return {.straight_through = true, .freezes_backbone = true}; }
   void prepare(Context& ctx, const PrepareInput& input) override;
   std::vector<float*> controllers() override {
     std::vector<float*> all;

@@ -141,7 +141,7 @@ TEST(SkipMiddle, ScoresOfWhoIsOpenAreGathered) {
     rig.thresholds = thresholds;
     TinyRun session(rig, 1);
     std::vector<std::vector<float>> scores(8);
-    session.state().collect = &scores;
+    session.state().pass.collect = &scores;
     session.pass(random_rows({3}));
     return scores;
   };

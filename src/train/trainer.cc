@@ -7,7 +7,6 @@
 #include "model/flops.h"
 #include "model/transformer.h"
 #include "ops/loss/cross_entropy.h"
-#include "skip/gate_fit.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -16,7 +15,7 @@ namespace {
 constexpr int64_t kSpikeWarmup = 20;    // steps before the running mean says anything
 constexpr double kMeanMemory = 0.98;    // of the running mean
 constexpr int64_t kPrepareRows = 1024;  // of one pass over the text that units are measured on
-constexpr int64_t kFitSamples = 32;     // to fit heads on
+constexpr int64_t kFitSamples = 32;     // for what a method fits at the end
 
 std::vector<BatchRow> rows_of(const TrainBatch& part) {
   std::vector<BatchRow> rows(part.tokens.size());
@@ -107,15 +106,13 @@ void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
   recipe_.method->prepare(ctx_, model_, batches, start, stop);
 }
 
-// What is fitted when everything else has learned: the scalar heads of two-stage gates.
-void Trainer::fit_heads() {
-  if (!has_gate_heads(*recipe_.method)) return;
+// What the method fits when everything else has learned.
+void Trainer::finish_method() {
+  if (!recipe_.method->fits_at_end()) return;
   const ArenaScope scope(ctx_);
   const TrainBatch sample = train_.batch(0, std::min(kFitSamples, train_.samples()), 0);
   const Batch batch = make_batch(ctx_, rows_of(sample));
-  const GateFit fit = fit_gate_heads(ctx_, *recipe_.method, model_, std::span(&batch, 1));
-  log_info(fmt::format("gate heads fitted to {} rows: {:.1f} % of the gates' variance explained", fit.rows,
-                       100 * fit.explained));
+  for (const std::string& line : recipe_.method->finish(ctx_, model_, std::span(&batch, 1))) log_info(line);
 }
 
 void Trainer::run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce,

@@ -65,7 +65,7 @@ class Trainer {
 
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
-  void fit_heads();
+  void finish_method();
   std::vector<std::span<float>> method_gradients();
   void run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce, PartFigures& figures);
   void load(const CheckpointPlace& place);

@@ -112,7 +112,7 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
   }
   if (!trains && validation_) result.validation_ce = validate();
   result.interrupted = progress_.step < last && !result.stopped_early;
-  if (!result.interrupted) fit_heads();
+  if (!result.interrupted) finish_method();
   result.steps = progress_.step;
   result.tokens_per_s = figures.tokens_per_s;
   if (tokens > 0 || progress_.step > 0 || !trains) result.checkpoint = checkpoint().path;
