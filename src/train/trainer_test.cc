@@ -227,12 +227,18 @@ TEST_F(Trainers, ACheckpointWithOldNamesGoesOn) {
   const std::string json =
       recipe(R"("steps": 10, "method": {"name": "mind_skip", "units": "mlp", "pool": "full"})");
   Run(json, folder_.at("run")).run();
-  const std::string path = folder_.at("run") + "/step-10/state.json";
-  auto state = nlohmann::ordered_json::parse(file_text(path));
-  auto& method = state["recipe"]["method"];
-  method["unit"] = std::string(method["units"]);
-  method.erase("units");
-  write_file_atomically(path, state.dump());
+  // The same checkpoint, as it was written when the key was called unit.
+  const std::string last = folder_.at("run") + "/step-10";
+  write_checkpoint(folder_.at("run"), 11, 0, [&](const std::string& folder) {
+    fs::create_directories(folder);
+    fs::copy(last, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    fs::remove(folder + "/DONE");
+    auto state = nlohmann::ordered_json::parse(file_text(last + "/state.json"));
+    auto& method = state["recipe"]["method"];
+    method["unit"] = method["units"].get<std::string>();
+    method.erase("units");
+    write_file_atomically(folder + "/state.json", state.dump());
+  });
   Run second(json, folder_.at("run"), 2, true);
   testing::internal::CaptureStderr();
   EXPECT_TRUE(second.trainer->resume());
