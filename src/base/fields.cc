@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/log.h"
 
 namespace fathom {
 namespace {
@@ -108,15 +109,57 @@ Json field_json(const Field& field) {
       field.value);
 }
 
+// where: "FILE: ", or nothing
+void warn_of_old_name(const Field& field, const std::string& where) {
+  log_warn(fmt::format("{}'{}' is now called '{}'", where, field.old_name, field.name));
+}
+
 const Field& find(std::span<const Field> fields, std::string_view name) {
   std::vector<std::string> names;
   for (const Field& field : fields) {
     if (field.name == name) return field;
+    if (!field.old_name.empty() && field.old_name == name) {
+      warn_of_old_name(field, "");
+      return field;
+    }
     names.push_back(field.name);
   }
   const std::string near = nearest_name(name, names.data(), names.size());
   fail("there is no key '{}'{}", printable(name),
        near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
+
+Json::json_pointer pointer_to(std::string_view name) {
+  Json::json_pointer pointer;
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t dot = std::min(name.find('.', begin), name.size());
+    pointer.push_back(std::string(name.substr(begin, dot - begin)));
+    begin = dot + 1;
+  }
+  return pointer;
+}
+
+void rename_old(std::span<const Field> fields, Json& json, const std::string& where) {
+  for (const Field& field : fields) {
+    if (field.old_name.empty()) continue;
+    const Json::json_pointer old = pointer_to(field.old_name), now = pointer_to(field.name);
+    if (!json.contains(old)) continue;
+    if (json.contains(now))
+      fail("{}: '{}' is the old name of '{}': expected one of them, got both", where, field.old_name,
+           field.name);
+    warn_of_old_name(field, where + ": ");
+    Json value = json[old];  // what is put in moves the others
+    json[now] = std::move(value);
+    json[old.parent_pointer()].erase(old.back());
+  }
+}
+
+// An object with new names.
+Json parse_object(std::span<const Field> fields, const std::string& json_text, const std::string& where) {
+  Json json = Json::parse(json_text, nullptr, false, true);
+  if (!json.is_object()) fail("{}: expected a JSON object", where);
+  rename_old(fields, json, where);
+  return json;
 }
 
 void read_object(std::span<const Field> fields, const Json& object, const std::string& prefix) {
@@ -152,13 +195,17 @@ std::string field_text(const Field& field) {
 }
 
 void fields_from_json(std::span<const Field> fields, const std::string& json_text, const std::string& where) {
-  const Json json = Json::parse(json_text, nullptr, false, true);
-  if (!json.is_object()) fail("{}: expected a JSON object", where);
+  const Json json = parse_object(fields, json_text, where);
   try {
     read_object(fields, json, "");
   } catch (const UserError& error) {
     fail("{}: {}", where, error.what());
   }
+}
+
+std::string with_new_names(std::span<const Field> fields, const std::string& json_text,
+                           const std::string& where) {
+  return parse_object(fields, json_text, where).dump();
 }
 
 std::string fields_to_json(std::span<const Field> fields) {

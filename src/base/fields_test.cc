@@ -19,7 +19,7 @@ struct Inner {
   float rate = 0.5f;
   template <class V>
   void visit(V& v) {
-    v("rate", rate);
+    v("rate", rate, "", "speed");
   }
 };
 
@@ -37,7 +37,7 @@ struct Config {
   template <class V>
   void visit(V& v) {
     v("on", on);
-    v("count", count, "how many");
+    v("count", count, "how many", "number");
     v("large", large);
     v("seed", seed);
     v("name", name);
@@ -87,6 +87,44 @@ TEST(Fields, NamesTheNearestKey) {
   EXPECT_EQ(read("{\"cuont\": 5}"), "f.json: there is no key 'cuont' (did you mean 'count'?)");
   EXPECT_EQ(read("{\"inner\": {\"rat\": 1}}"),
             "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
+}
+
+std::string warning_of(auto&& fn) {
+  testing::internal::CaptureStderr();
+  fn();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Fields, OldNamesAreTakenWithAWarning) {
+  Config config, other;
+  std::string said = warning_of(
+      [&] { fields_from_json(fields_of(config), R"({"number": 5, "inner": {"speed": 0.25}})", "f.json"); });
+  EXPECT_NE(said.find("f.json: 'number' is now called 'count'"), std::string::npos) << said;
+  EXPECT_NE(said.find("f.json: 'inner.speed' is now called 'inner.rate'"), std::string::npos) << said;
+  said = warning_of(
+      [&] { fields_from_json(fields_of(other), R"({"count": 5, "inner": {"rate": 0.25}})", "f.json"); });
+  EXPECT_EQ(said, "");
+  EXPECT_EQ(fields_to_json(fields_of(config)), fields_to_json(fields_of(other)));
+  said = warning_of([&] { set_field(fields_of(config), "inner.speed", "0.125"); });
+  EXPECT_NE(said.find("'inner.speed' is now called 'inner.rate'"), std::string::npos) << said;
+  EXPECT_EQ(config.inner.rate, 0.125f);
+}
+
+TEST(Fields, BothNamesAreRefused) {
+  Config config;
+  EXPECT_EQ(error_of([&] {
+              fields_from_json(fields_of(config), R"({"inner": {"rate": 1, "speed": 2}})", "f.json");
+            }),
+            "f.json: 'inner.speed' is the old name of 'inner.rate': expected one of them, got both");
+}
+
+TEST(Fields, GivesNewNamesToJson) {
+  Config config;
+  std::string json;
+  warning_of([&] {
+    json = with_new_names(fields_of(config), R"({"number": 5, "other": [1], "inner": {"speed": 2}})", "f");
+  });
+  EXPECT_EQ(json, R"({"other":[1],"inner":{"rate":2},"count":5})");
 }
 
 TEST(Fields, RefusesWrongTypes) {

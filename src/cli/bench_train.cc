@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
@@ -115,80 +116,133 @@ void print_table(const Json& out) {
   print(text);
 }
 
+// What is measured, in turns: the variants, and PyTorch where there is a command for it.
+class TrainBench {
+ public:
+  TrainBench(const TrainBenchOptions& options, std::string torch)
+      : o_(options),
+        shape_(shape_named(options.shape)),
+        torch_(std::move(torch)),
+        ctx_({.threads = static_cast<int>(options.threads)}) {
+    for (const Variant& variant : kVariants) add_timer(variant);
+  }
+
+  void measure() {
+    Progress progress("bench", o_.repeats);
+    for (int64_t i = 0; i < o_.repeats && !interrupted(); ++i) {
+      time_variants();
+      if (!torch_.empty()) time_peers();
+      progress.add(1);
+    }
+  }
+
+  Json json() {
+    Json out;
+    out["shape"] = o_.shape;
+    out["tokens"] = timers_[0]->rows();
+    out["threads"] = ctx_.pool().threads();
+    out["precision"] = is_f32() ? "f32" : "bf16";
+    out["repeats"] = o_.repeats;
+    out["variants"] = variants_json();
+    out["train_tokens_per_s"] = speeds_[0].json();
+    out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
+    out["none_kept_share_of_blocks_time"] = none_kept_share();
+    out["peak_bytes"] = dense_peak_;
+    out["activation_bytes"] = timers_[0]->activation_bytes();
+    out["peers"] = peers_json();
+    return out;
+  }
+
+ private:
+  static constexpr std::array kPeerPrecisions{"f32", "bf16"};
+  bool is_f32() const { return o_.precision == "f32"; }
+
+  void add_timer(const Variant& variant) {
+    StepTimerOptions options;
+    options.model = model_of(shape_, variant.half);
+    options.precision = is_f32() ? Precision::kF32 : Precision::kBf16;
+    options.batch = shape_.batch;
+    options.context = shape_.context;
+    options.method = variant.method;
+    timers_.push_back(std::make_unique<StepTimer>(ctx_, options));
+    timers_.back()->step();
+    if (timers_.size() == 1) dense_peak_ = peak_memory();  // before the others take theirs
+  }
+  void time_variants() {
+    for (size_t v = 0; v < timers_.size(); ++v) {
+      const StepTimer::Seconds seconds = timers_[v]->step();
+      speeds_[v].values.push_back(static_cast<double>(timers_[v]->rows()) / seconds.all);
+      passes_[v].values.push_back(seconds.pass);
+    }
+  }
+  void time_peers() {
+    for (size_t p = 0; p < peers_.size() && !interrupted(); ++p) {
+      const Json json = run_torch(torch_, shape_, kPeerPrecisions[p], ctx_.pool().threads());
+      peers_[p].values.push_back(json.value("tokens_per_s", 0.0));
+      peer_bytes_[p] = json.value("peak_bytes", int64_t{0});
+    }
+  }
+
+  double seconds(size_t v) const { return static_cast<double>(timers_[v]->rows()) / speeds_[v].median(); }
+  // Blocks' time: what half of them takes, twice; the rest is embedding, output and loss.
+  double none_kept_share() const {
+    const double blocks = 2 * (passes_[0].median() - passes_[1].median()),
+                 rest = passes_[0].median() - blocks;
+    return (passes_[3].median() - rest) / blocks;
+  }
+  Json variants_json() const {
+    Json all = Json::array();
+    for (size_t v = 0; v < timers_.size(); ++v) {
+      all.push_back({{"name", kVariants[v].name},
+                     {"tokens_per_s", speeds_[v].json()},
+                     {"speed_up", seconds(0) / seconds(v)},
+                     {"skip_ratio", timers_[v]->skip_ratio()}});
+    }
+    return all;
+  }
+  Json peers_json() const {
+    Json all = Json::array();
+    for (size_t p = 0; p < peers_.size() && !torch_.empty(); ++p) {
+      all.push_back({{"name", "PyTorch"},
+                     {"precision", kPeerPrecisions[p]},
+                     {"tokens_per_s", peers_[p].json()},
+                     {"ratio", speeds_[0].median() / std::max(1e-9, peers_[p].median())},
+                     {"peak_bytes", peer_bytes_[p]}});
+    }
+    return all;
+  }
+
+  const TrainBenchOptions& o_;
+  const TrainShape& shape_;
+  std::string torch_;
+  Context ctx_;
+  std::vector<std::unique_ptr<StepTimer>> timers_;
+  std::array<Samples, std::size(kVariants)> speeds_, passes_;
+  std::array<Samples, kPeerPrecisions.size()> peers_;
+  std::array<int64_t, kPeerPrecisions.size()> peer_bytes_{};
+  int64_t dense_peak_ = 0;
+};
+
+// The command of "torch=COMMAND"; "": there is none.
+std::string torch_command(const std::string& peer) {
+  constexpr std::string_view kTorch = "torch=";
+  if (!peer.empty() && !peer.starts_with(kTorch))
+    throw UsageError(fmt::format("--peer must be torch=COMMAND for --train, got '{}'", printable(peer)));
+  return peer.empty() ? "" : peer.substr(kTorch.size());
+}
+
 }  // namespace
 
 int run_bench_train(const TrainBenchOptions& o) {
-  const TrainShape& shape = shape_named(o.shape);
-  constexpr std::string_view kTorch = "torch=";
-  if (!o.peer.empty() && !o.peer.starts_with(kTorch))
-    throw UsageError(fmt::format("--peer must be torch=COMMAND for --train, got '{}'", printable(o.peer)));
-  const std::string torch = o.peer.empty() ? "" : o.peer.substr(kTorch.size());
-  const bool f32 = o.precision == "f32";
-  if (!f32 && !o.precision.empty() && o.precision != "bf16")
+  shape_named(o.shape);
+  const std::string torch = torch_command(o.peer);
+  if (!o.precision.empty() && o.precision != "f32" && o.precision != "bf16")
     throw UsageError(
         fmt::format("--dtype must be f32 or bf16 for --train, got '{}'", printable(o.precision)));
-
-  Context ctx({.threads = static_cast<int>(o.threads)});
-  std::vector<std::unique_ptr<StepTimer>> timers;
-  int64_t dense_peak = 0;
-  std::vector<Samples> speeds(std::size(kVariants)), passes(std::size(kVariants)), peers(2);
-  std::vector<int64_t> peer_bytes(2);
-  constexpr const char* kPeerPrecisions[] = {"f32", "bf16"};
-  for (const Variant& variant : kVariants) {
-    StepTimerOptions options;
-    options.model = model_of(shape, variant.half);
-    options.precision = f32 ? Precision::kF32 : Precision::kBf16;
-    options.batch = shape.batch;
-    options.context = shape.context;
-    options.method = variant.method;
-    timers.push_back(std::make_unique<StepTimer>(ctx, options));
-    timers.back()->step();
-    if (timers.size() == 1) dense_peak = peak_memory();  // before the others take theirs
-  }
-  Progress progress("bench", o.repeats);
-  for (int64_t i = 0; i < o.repeats && !interrupted(); ++i) {
-    for (size_t v = 0; v < timers.size(); ++v) {
-      const StepTimer::Seconds seconds = timers[v]->step();
-      speeds[v].values.push_back(static_cast<double>(timers[v]->rows()) / seconds.all);
-      passes[v].values.push_back(seconds.pass);
-    }
-    for (size_t p = 0; !torch.empty() && p < peers.size() && !interrupted(); ++p) {
-      const Json json = run_torch(torch, shape, kPeerPrecisions[p], ctx.pool().threads());
-      peers[p].values.push_back(json.value("tokens_per_s", 0.0));
-      peer_bytes[p] = json.value("peak_bytes", int64_t{0});
-    }
-    progress.add(1);
-  }
+  TrainBench bench(o, torch);
+  bench.measure();
   if (interrupted()) return kInterruptedExit;
-
-  const auto seconds = [&](size_t v) { return static_cast<double>(timers[v]->rows()) / speeds[v].median(); };
-  Json out;
-  out["shape"] = o.shape;
-  out["tokens"] = timers[0]->rows();
-  out["threads"] = ctx.pool().threads();
-  out["precision"] = f32 ? "f32" : "bf16";
-  out["repeats"] = o.repeats;
-  for (size_t v = 0; v < timers.size(); ++v) {
-    out["variants"].push_back({{"name", kVariants[v].name},
-                               {"tokens_per_s", speeds[v].json()},
-                               {"speed_up", seconds(0) / seconds(v)},
-                               {"skip_ratio", timers[v]->skip_ratio()}});
-  }
-  out["train_tokens_per_s"] = speeds[0].json();
-  out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
-  // Blocks' time: what half of them takes, twice; the rest is embedding, output and loss.
-  const double blocks = 2 * (passes[0].median() - passes[1].median()), rest = passes[0].median() - blocks;
-  out["none_kept_share_of_blocks_time"] = (passes[3].median() - rest) / blocks;
-  out["peak_bytes"] = dense_peak;
-  out["activation_bytes"] = timers[0]->activation_bytes();
-  out["peers"] = Json::array();
-  for (size_t p = 0; p < peers.size() && !torch.empty(); ++p) {
-    out["peers"].push_back({{"name", "PyTorch"},
-                            {"precision", kPeerPrecisions[p]},
-                            {"tokens_per_s", peers[p].json()},
-                            {"ratio", speeds[0].median() / std::max(1e-9, peers[p].median())},
-                            {"peak_bytes", peer_bytes[p]}});
-  }
+  const Json out = bench.json();
   if (o.json) {
     print_json(out);
   } else {

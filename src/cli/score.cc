@@ -70,6 +70,74 @@ void print_table(const Model& model, const std::vector<int32_t>& ids, const Scor
   print(table);
 }
 
+std::vector<int32_t> read_tokens(const Args& args, const Options& o, const Session& session) {
+  if (args.given("--ids")) return read_ids(o.ids, session.model().config.vocab);
+  return session.tokenizer().encode(args.given("--file") ? read_input(o.file) : o.prompt);
+}
+
+void check_length(const Options& o, const Session& session, int64_t count) {
+  if (count > session.context())
+    fail("score: the text has {} tokens, the context {}: shorten it or raise -c", count, session.context());
+  if (count < 2)
+    fail("score: a text needs at least 2 tokens, since nothing predicts the first; got {}", count);
+  if (o.prompt_tokens >= count) {
+    throw UsageError(
+        fmt::format("--prompt-tokens must be below the text's {} tokens, got {}", count, o.prompt_tokens));
+  }
+}
+
+// Tokens of one pass; 0: as is best.
+int64_t chunk_of(const Args& args, const Options& o, const Session& session, int64_t count) {
+  const bool whole = session.method() && session.method()->needs_whole_prompt();
+  if (whole && args.given("--chunk"))
+    throw UsageError(fmt::format("--chunk: {} decides from the whole text, which cannot be fed in pieces",
+                                 session.method()->name()));
+  return whole ? count : o.chunk;
+}
+
+struct Scored {
+  ScoreResult result;
+  double seconds = 0;
+};
+
+Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t chunk, int64_t top) {
+  Progress progress("scoring", std::ssize(ids));
+  ScoreOptions options;
+  options.chunk = chunk;
+  options.top = top;
+  options.cancel = &interrupted();
+  options.on_progress = [&](int64_t done) { progress.add(done); };
+  const auto start = std::chrono::steady_clock::now();
+  Scored scored{score(session.feeder(), ids, options)};
+  scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return scored;
+}
+
+void report(const Options& o, Session& session, const std::vector<int32_t>& ids, const Scored& scored) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const double nll = scored.result.mean_nll(o.prompt_tokens);
+  const int64_t counted = count - std::max<int64_t>(1, o.prompt_tokens);
+  if (!o.model.json) {
+    print_table(session.model(), ids, scored.result);
+    return print(fmt::format("{} tokens, {} scored: nll {:.5f}, perplexity {:.4f}, {:.2f} s\n", count,
+                             counted, nll, std::exp(nll), scored.seconds));
+  }
+  Json out;
+  out["ids"] = ids;
+  out["logprobs"] = scored.result.logprobs;
+  out["logprobs"][0] = nullptr;
+  if (o.top > 0) out["top"] = top_json(scored.result);
+  out["scored_tokens"] = counted;
+  out["nll"] = nll;
+  out["perplexity"] = std::exp(nll);
+  out["seconds"] = scored.seconds;
+  out["tokens_per_s"] = static_cast<double>(count) / scored.seconds;
+  add_savings(out, session.feeder().savings());
+  session.feeder().settle(0);
+  add_cache_bytes(out, session.feeder().cache());
+  print_json(out);
+}
+
 }  // namespace
 
 int run_score(const Arguments& arguments) {
@@ -79,58 +147,14 @@ int run_score(const Arguments& arguments) {
   Options o;
   if (!parse(args, o, arguments)) return 0;
   Session session(o.model);
-  const Model& model = session.model();
-  const std::vector<int32_t> ids = args.given("--ids")    ? read_ids(o.ids, model.config.vocab)
-                                   : args.given("--file") ? session.tokenizer().encode(read_input(o.file))
-                                                          : session.tokenizer().encode(o.prompt);
+  const std::vector<int32_t> ids = read_tokens(args, o, session);
   const auto count = static_cast<int64_t>(ids.size());
-  if (count > session.context())
-    fail("score: the text has {} tokens, the context {}: shorten it or raise -c", count, session.context());
-  if (count < 2)
-    fail("score: a text needs at least 2 tokens, since nothing predicts the first; got {}", count);
-  if (o.prompt_tokens >= count) {
-    throw UsageError(
-        fmt::format("--prompt-tokens must be below the text's {} tokens, got {}", count, o.prompt_tokens));
-  }
-  const bool whole = session.method() && session.method()->needs_whole_prompt();
-  if (whole && args.given("--chunk"))
-    throw UsageError(fmt::format("--chunk: {} decides from the whole text, which cannot be fed in pieces",
-                                 session.method()->name()));
+  check_length(o, session, count);
+  const int64_t chunk = chunk_of(args, o, session, count);
   session.make_cache(count);
-
-  Progress progress("scoring", count);
-  ScoreOptions options;
-  options.chunk = whole ? count : o.chunk;
-  options.top = o.top;
-  options.cancel = &interrupted();
-  options.on_progress = [&](int64_t done) { progress.add(done); };
-  const auto start = std::chrono::steady_clock::now();
-  const ScoreResult result = score(session.feeder(), ids, options);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (result.cancelled) return kInterruptedExit;
-
-  const double nll = result.mean_nll(o.prompt_tokens);
-  const int64_t scored = count - std::max<int64_t>(1, o.prompt_tokens);
-  if (!o.model.json) {
-    print_table(model, ids, result);
-    print(fmt::format("{} tokens, {} scored: nll {:.5f}, perplexity {:.4f}, {:.2f} s\n", count, scored, nll,
-                      std::exp(nll), seconds));
-    return 0;
-  }
-  Json out;
-  out["ids"] = ids;
-  out["logprobs"] = result.logprobs;
-  out["logprobs"][0] = nullptr;
-  if (o.top > 0) out["top"] = top_json(result);
-  out["scored_tokens"] = scored;
-  out["nll"] = nll;
-  out["perplexity"] = std::exp(nll);
-  out["seconds"] = seconds;
-  out["tokens_per_s"] = static_cast<double>(count) / seconds;
-  add_savings(out, session.feeder().savings());
-  session.feeder().settle(0);
-  add_cache_bytes(out, session.feeder().cache());
-  print_json(out);
+  const Scored scored = score_timed(session, ids, chunk, o.top);
+  if (scored.result.cancelled) return kInterruptedExit;
+  report(o, session, ids, scored);
   return 0;
 }
 

@@ -165,9 +165,9 @@ TEST(Thresholds, ReachTheMethodThroughSpeculation) {
   const SkipState& method = *skip_state_of(*state);
   const std::vector<float> thresholds(static_cast<size_t>(2 * rig.model.config.layers), 0.5f);
   state->set_thresholds(rig.ctx, 1, thresholds);
-  EXPECT_TRUE(method.has_thresholds());
+  EXPECT_TRUE(method.thresholds.any());
   state->clear_thresholds(rig.ctx, 1);
-  EXPECT_FALSE(method.has_thresholds());
+  EXPECT_FALSE(method.thresholds.any());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, InOneBatch, testing::ValuesIn(every_method()), method_test_name);

@@ -138,9 +138,9 @@ TEST_P(Calibrated, AtMostRunsWhatItsOwnRuleAllows) {
 }
 
 constexpr const char* kMindSequence =
-    R"({"name": "mind_skip", "pool": "prefix:2", "layers": [0, 1, 2, 3], "unit": "block"})";
+    R"({"name": "mind_skip", "pool": "prefix:2", "layers": [0, 1, 2, 3], "units": "block"})";
 constexpr const char* kMindPrompt =
-    R"({"name": "mind_skip", "pool": "prompt", "layers": [0, 1, 2, 3], "unit": "block"})";
+    R"({"name": "mind_skip", "pool": "prompt", "layers": [0, 1, 2, 3], "units": "block"})";
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, Calibrated,
@@ -149,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
         CalibratedCase{R"({"name": "gate_skip", "gate": "scalar", "protect": [0, 3]})"},
         CalibratedCase{R"({"name": "gate_skip", "two_stage": true})"},
         CalibratedCase{R"({"name": "skip_layer"})"}, CalibratedCase{R"({"name": "mixture_of_depths"})"},
-        CalibratedCase{R"({"name": "mind_skip", "level": "token", "layers": [0, 1, 2, 3], "unit": "block"})"},
+        CalibratedCase{
+            R"({"name": "mind_skip", "level": "token", "layers": [0, 1, 2, 3], "units": "block"})"},
         // In expectation over sequences: many of them, the more so as each decides for all its rows.
         CalibratedCase{kMindSequence, {0.9f, 0.8f, 0.7f}, 1000, 6},
         CalibratedCase{kMindPrompt, {0.9f, 0.8f, 0.7f}, 1000, 6}, CalibratedCase{R"({"name": "calm"})"},
@@ -160,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What it cannot do is left out of a grid that nobody asked for, and refused of one that somebody did.
 TEST(Calibration, BudgetsOutOfReach) {
-  Routed routed(R"({"name": "mind_skip", "level": "token", "unit": "attention"})");
+  Routed routed(R"({"name": "mind_skip", "level": "token", "units": "attention"})");
   const CalibrationText text{quiet_rows(12, 1)};
   CalibrateOptions options;
   options.budgets = {0.9f, 0.4f};

@@ -81,8 +81,8 @@ void CalibrationRunner::pass(const std::vector<BatchRow>& rows, const std::vecto
   const std::unique_ptr<PolicyState> base = policy_.make_state(ctx_, model_.config, batch.sequences);
   auto& state = static_cast<SkipState&>(*base);
   for (int32_t s = 0; thresholds && s < batch.sequences; ++s) state.set_thresholds(ctx_, s, *thresholds);
-  state.collect = scores;
-  state.fit = fit;
+  state.pass.collect = scores;
+  state.pass.fit = fit;
   const Work before = ctx_.counters().total();
   forward(ctx_, model_, batch, cache, policy_, state);
   const Work work = ctx_.counters().total() - before;

@@ -25,7 +25,7 @@ inline std::vector<std::string> every_method() {
     const char* extra = method.name == "mind_skip" ? R"(, "pool": "prefix:4")" : "";
     all.push_back(R"({"name": ")" + std::string(method.name) + "\"" + extra + "}");
   }
-  all.emplace_back(R"({"name": "mind_skip", "level": "token", "unit": "block"})");
+  all.emplace_back(R"({"name": "mind_skip", "level": "token", "units": "block"})");
   all.emplace_back(R"({"name": "calm", "confidence": "similarity"})");
   all.emplace_back(R"({"name": "gate_skip", "copy_kv": true, "two_stage": true})");
   return all;

@@ -123,8 +123,8 @@ void ModelRuntime::make_cache(int64_t tokens, int64_t sequences) {
       std::make_unique<Sequences>(ctx(), model(), policy, Sequences::Options{cache_options_, thresholds_});
   if (!method()) return;
   SkipState& state = *skip_state_of(sequences_->state());
-  state.masked = masked_;
-  state.batch_quantile = batch_quantile_;
+  state.pass.masked = masked_;
+  state.pass.batch_quantile = batch_quantile_;
 }
 
 void ModelRuntime::take() {

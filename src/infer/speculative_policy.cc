@@ -49,13 +49,13 @@ void SpeculativeState::draft(Context& ctx, const KvCache& cache, int32_t sequenc
   mine.rule = &rule;
   mine.first = cache.rows(sequence);
   mine.starts.clear();
-  if (!rule.thresholds.empty()) skip_state().begin_draft(ctx, sequence, rule.thresholds);
+  if (!rule.thresholds.empty()) skip_state().thresholds.begin_draft(ctx, sequence, rule.thresholds);
 }
 
 void SpeculativeState::verify(Context& ctx, KvCache& cache, int32_t sequence) {
   Sequence& mine = sequences_[static_cast<size_t>(sequence)];
   mine.phase = Phase::kVerify;
-  if (!mine.rule->thresholds.empty()) skip_state().end_draft(ctx, sequence);
+  if (!mine.rule->thresholds.empty()) skip_state().thresholds.end_draft(ctx, sequence);
   for (int64_t layer = cache.layers() - 1; layer >= 0; --layer) {
     // c never rises from row to row: what is right in a layer are the first rows.
     const auto right =
@@ -69,7 +69,7 @@ void SpeculativeState::finish(Context& ctx, int32_t sequence) {
   if (mine.phase == Phase::kPlain) return;
   --busy_;
   mine.phase = Phase::kPlain;
-  if (!mine.rule->thresholds.empty()) skip_state().end_draft(ctx, sequence);
+  if (!mine.rule->thresholds.empty()) skip_state().thresholds.end_draft(ctx, sequence);
 }
 
 const DraftRule& SpeculativeState::rule_of(const DraftRow& draft) const {
@@ -198,7 +198,7 @@ void SpeculativePolicy::draft(Context& ctx, const UnitInput& input, SpeculativeS
                               Decision& decision) const {
   SpeculativeState::Pass& pass = state.pass_;
   const int64_t rows = input.h.dim(0), dropped = pass.dropped[static_cast<size_t>(input.index())];
-  const RowSet verifier = pass.judged ? state.skip_state().judged : decision.kept;
+  const RowSet verifier = pass.judged ? state.skip_state().thresholds.judged : decision.kept;
   if (dropped > 0) {
     const bool hides = decision.kept.is_all() && copied_layer(input.model.config, input.layer) >= 0;
     const auto allowed = [&] { return pass.allowed.rows(input.index(), 1).reshape({rows}); };

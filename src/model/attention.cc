@@ -30,70 +30,113 @@ bool same_set(const RowSet& a, const RowSet& b) {
   return &a == &b || (a.is_all() && b.is_all()) || (a.ids() && a.ids().raw() == b.ids().raw());
 }
 
+// A unit's attention over the rows of a pass, in three steps: project, remember, mix.
+class AttentionUnit {
+ public:
+  AttentionUnit(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
+                const Batch& batch)
+      : ctx_(ctx),
+        model_(model),
+        config_(model.config),
+        block_(model.weights.blocks[static_cast<size_t>(layer)]),
+        layer_(layer),
+        h_(h),
+        decision_(decision),
+        batch_(batch),
+        every_row_(RowSet::all(h.dim(0))),
+        all_(decision.present ? *decision.present : every_row_),
+        queries_(decision.masked ? all_ : decision.kept),
+        own_(decision.skipped_kv == SkippedKv::kProject ? all_ : decision.kept),
+        copies_(decision.skipped_kv == SkippedKv::kCopyFromBelow && !own_.is_all()),
+        same_rows_(same_set(queries_, own_)) {}
+
+  // k and v of the rows that leave an entry; q as well where they are the rows that run.
+  void project() {
+    if (own_.is_none()) return;
+    std::array<Tensor, 3> qkv;  // (rows, heads · head_dim), …
+    if (same_rows_) {
+      linear_group(ctx_, input(own_), std::array{block_.q, block_.k, block_.v},
+                   std::array{block_.q_bias, block_.k_bias, block_.v_bias}, qkv);
+    } else {
+      linear_group(ctx_, input(own_), std::array{block_.k, block_.v},
+                   std::array{block_.k_bias, block_.v_bias}, std::span(qkv).subspan(1));
+    }
+    q_ = qkv[0];
+    k_ = turned(qkv[1], block_.k_norm, own_);
+    v_ = qkv[2].reshape({qkv[2].dim(0), config_.kv_heads, config_.head_dim});
+  }
+
+  void remember(PassKv& kv) {
+    if (kv.cache) {
+      kv.cache->append(ctx_, layer_, batch_, {k_, v_, own_, decision_.key_bias, copies_, decision_.present});
+    } else if (copies_) {
+      kv.k = k_ ? merge_rows(ctx_, kv.k, own_, k_) : kv.k;
+      kv.v = v_ ? merge_rows(ctx_, kv.v, own_, v_) : kv.v;
+    } else {
+      kv.k = k_;
+      kv.v = v_;
+    }
+  }
+
+  // No row asks, or there is nothing to see.
+  bool is_idle() const { return queries_.is_none() || (own_.is_none() && !copies_); }
+
+  // -> (rows that run, heads · head_dim)
+  Tensor mix(const PassKv& kv) {
+    if (!same_rows_) q_ = linear(ctx_, input(queries_), block_.q, block_.q_bias);
+    const Tensor q = turned(q_, block_.q_norm, queries_);
+    const AttentionParams params{.scale = config_.attention_scale,
+                                 .soft_cap = config_.attention_soft_cap,
+                                 .window = config_.windows[static_cast<size_t>(layer_)]};
+    if (kv.cache)
+      return attention(ctx_, q, kv.cache->layer(layer_), queries_, batch_.positions, batch_.sequence, params);
+    return self_attention(ctx_, q, kv.k, kv.v, decision_.key_bias, queries_, copies_ ? all_ : own_,
+                          batch_.positions, batch_.sequence, params);
+  }
+
+ private:
+  // The normalised input of these rows, (rows, width).
+  Tensor input(const RowSet& rows) const {
+    const Tensor x = branch_input(ctx_, model_, layer_, Unit::kAttention, h_, decision_, rows);
+    return decision_.input_gate ? scale_rows(ctx_, x, gather_rows(ctx_, decision_.input_gate, rows)) : x;
+  }
+  // Heads, turned by their positions. x: (rows, heads · head_dim) -> (rows, heads, head_dim)
+  Tensor turned(const Tensor& x, const Tensor& norm_weight, const RowSet& rows) const {
+    const RopeConfig& of = config_.rope_of(layer_);
+    const bool local = &of == &config_.local_rope;
+    return rope(ctx_, split_heads(ctx_, config_, x, norm_weight), gather_rows(ctx_, batch_.positions, rows),
+                local ? model_.weights.local_frequencies : model_.weights.frequencies,
+                RopeParams{config_.rope_style, rope_magnitude(of)});
+  }
+
+  Context& ctx_;
+  const Model& model_;
+  const ModelConfig& config_;
+  const BlockWeights& block_;
+  int64_t layer_;
+  const Tensor& h_;
+  const Decision& decision_;
+  const Batch& batch_;
+  RowSet every_row_;
+  const RowSet& all_;      // the rows that take part
+  const RowSet& queries_;  // those that run
+  const RowSet& own_;      // those that leave an entry of their own
+  bool copies_;            // the others leave a copy of the layer below
+  bool same_rows_;         // the same ones run and leave entries
+  Tensor q_, k_, v_;
+};
+
 }  // namespace
 
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
               const Batch& batch, PassKv& kv) {
-  const ModelConfig& config = model.config;
   const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
-  const RopeConfig& rope_config = config.rope_of(layer);
-  const bool local = &rope_config == &config.local_rope;
-  const Tensor& frequencies = local ? model.weights.local_frequencies : model.weights.frequencies;
-  const RopeParams rope_params{config.rope_style, rope_magnitude(rope_config)};
-
-  // Queries come from the rows that run; keys and values from the rows that leave an entry of their own.
-  const RowSet everybody = RowSet::all(h.dim(0));
-  const RowSet& all = decision.present ? *decision.present : everybody;
-  const RowSet& queries = decision.masked ? all : decision.kept;
-  const RowSet& own = decision.skipped_kv == SkippedKv::kProject ? all : decision.kept;
-  const bool copies = decision.skipped_kv == SkippedKv::kCopyFromBelow && !own.is_all();
-  const bool same_rows = same_set(queries, own);
-  const auto input = [&](const RowSet& rows) {  // (rows, width)
-    const Tensor x = branch_input(ctx, model, layer, Unit::kAttention, h, decision, rows);
-    return decision.input_gate ? scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows)) : x;
-  };
-  const auto turned = [&](const Tensor& x, const Tensor& norm_weight, const RowSet& rows) {
-    return rope(ctx, split_heads(ctx, config, x, norm_weight), gather_rows(ctx, batch.positions, rows),
-                frequencies, rope_params);
-  };
-
-  std::array<Tensor, 3> qkv;  // (rows, heads · head_dim), …
-  if (same_rows && !own.is_none()) {
-    linear_group(ctx, input(own), std::array{block.q, block.k, block.v},
-                 std::array{block.q_bias, block.k_bias, block.v_bias}, qkv);
-  } else if (!own.is_none()) {
-    linear_group(ctx, input(own), std::array{block.k, block.v}, std::array{block.k_bias, block.v_bias},
-                 std::span(qkv).subspan(1));
-  }
-  Tensor k, v;
-  if (!own.is_none()) {
-    k = turned(qkv[1], block.k_norm, own);
-    v = qkv[2].reshape({qkv[2].dim(0), config.kv_heads, config.head_dim});
-  }
-  if (kv.cache) {
-    kv.cache->append(ctx, layer, batch, {k, v, own, decision.key_bias, copies, decision.present});
-  } else if (copies) {
-    kv.k = k ? merge_rows(ctx, kv.k, own, k) : kv.k;
-    kv.v = v ? merge_rows(ctx, kv.v, own, v) : kv.v;
-  } else {
-    kv.k = k;
-    kv.v = v;
-  }
-  if (queries.is_none() || (own.is_none() && !copies)) return {};  // nobody asks, or there is nothing to see
-
-  if (!same_rows) qkv[0] = linear(ctx, input(queries), block.q, block.q_bias);
-  const Tensor q = turned(qkv[0], block.q_norm, queries);
-  const AttentionParams params{.scale = config.attention_scale,
-                               .soft_cap = config.attention_soft_cap,
-                               .window = config.windows[static_cast<size_t>(layer)]};
-  Tensor mixed;  // (rows, heads · head_dim)
-  if (kv.cache) {
-    mixed = attention(ctx, q, kv.cache->layer(layer), queries, batch.positions, batch.sequence, params);
-  } else {
-    mixed = self_attention(ctx, q, kv.k, kv.v, decision.key_bias, queries, copies ? all : own,
-                           batch.positions, batch.sequence, params);
-  }
-  return norm_after(ctx, config, linear(ctx, mixed, block.o, block.o_bias), block.attention_post_norm);
+  AttentionUnit unit(ctx, model, layer, h, decision, batch);
+  unit.project();
+  unit.remember(kv);
+  if (unit.is_idle()) return {};
+  const Tensor mixed = unit.mix(kv);
+  return norm_after(ctx, model.config, linear(ctx, mixed, block.o, block.o_bias), block.attention_post_norm);
 }
 
 }  // namespace fathom

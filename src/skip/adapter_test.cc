@@ -219,6 +219,20 @@ TEST_F(AdapterTest, ConfigsThatAreNotOursAreRefused) {
   EXPECT_REFUSED(folder, "nested more than 32 deep");
 }
 
+TEST_F(AdapterTest, OldNamesAreRead) {
+  Rig rig(R"({"name": "mind_skip", "units": "mlp", "pool": "full"})");
+  save(rig, "saved");
+  const std::string old = changed("saved", [](Json& json) {
+    json["method"]["unit"] = json["method"]["units"].get<std::string>();
+    json["method"].erase("units");
+  });
+  testing::internal::CaptureStderr();
+  const Adapter adapter = load_adapter(rig.ctx, old, rig.model);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("'unit' is now called 'units'"), std::string::npos) << said;
+  EXPECT_EQ(adapter.policy->to_json(), rig.policy->to_json());
+}
+
 TEST_F(AdapterTest, TensorsThatDoNotFitAreRefused) {
   Rig rig(R"({"name": "priced"})");
   save(rig, "a");

@@ -40,7 +40,7 @@ std::vector<float> numbers(const std::string& json) {
         trained.gradients.begin() + static_cast<ptrdiff_t>(trainer.backbone()), trained.gradients.end());
     rig.policy->adjust(rig.model.config, own);
     rig.policy->after_step(rig.ctx);
-    state->units.clear();
+    state->pass.units.clear();
     all.push_back(static_cast<float>(trained.loss));
     for (const auto& gradient : trained.gradients) take(gradient);
     for (const float* value : rig.policy->controllers()) all.push_back(*value);
@@ -66,7 +66,7 @@ const Hint kHints[] = {
     {"mind_skip", "", R"(, "pool": "prefix:4")"},
     {"mind_skip", "pool", R"(, "pool": "prefix:4")", {R"("prefix:3")", R"("prompt")", R"("full")"}},
     {"mind_skip", "layers", R"(, "pool": "prefix:4")", {"[0, 3]"}},
-    {"mind_skip", "router_input", R"(, "pool": "prefix:4", "unit": "mlp")"},
+    {"mind_skip", "router_input", R"(, "pool": "prefix:4", "units": "mlp")"},
     {"skip_middle", "mean_weight", R"(, "controller": "sparsity")"},
     {"skip_middle", "variance_weight", R"(, "controller": "sparsity_variance")"},
     {"skip_middle", "l2_weight", R"(, "controller": "sparsity_variance_l2")"},
@@ -74,8 +74,8 @@ const Hint kHints[] = {
     {"skip_middle", "short_steps", R"(, "controller": "proportional_derivative")", {"3"}},
     {"skip_middle", "long_steps", R"(, "controller": "proportional_derivative")", {"2"}},
     {"gate_skip", "copy_kv", R"(, "skip": "attention")"},
-    {"skip_layer", "wrap", "", {R"("mlp")"}},
-    {"wide_ffn", "wrap", "", {R"("block")"}},
+    {"skip_layer", "units", "", {R"("mlp")"}},
+    {"wide_ffn", "units", "", {R"("block")"}},
     {"attention_drop", "count", "", {"2"}},
     {"attention_drop", "drop_share", "", {"0.75"}},
     {"attention_drop", "drop", "", {"[0]"}},

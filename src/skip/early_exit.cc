@@ -61,7 +61,7 @@ Tensor exit_loss(Context& ctx, const LossInput& input, const Tensor& h) {
 
 class ExitMethod : public Method {
  public:
-  Units units() const override { return Units::kBlock; }
+  MethodTraits traits() const override { return {.units = Units::kBlock}; }
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<ExitState>();
   }
@@ -116,7 +116,7 @@ class ConfidentExit : public ExitMethod {
 
   // One confidence to leave with, the same after every block.
   float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
-  bool resumes() const override { return false; }  // its doubt
+  MethodTraits traits() const override { return {.units = Units::kBlock, .resumes = false}; }  // its doubt
 
   void score(UnitCall& call, Decision& decision) const override {
     if (call.state.training || call.input.unit == Unit::kFfn) return;
@@ -304,7 +304,9 @@ class LayerSkip final : public ExitMethod {
       fail("layer_skip: exit_loss_scale must not be negative, got {}", config_.exit_loss_scale);
     if (config_.loss_every < 1) fail("layer_skip: loss_every must be at least 1, got {}", config_.loss_every);
   }
-  bool opens_fully() const override { return config_.exit_layer == 0; }
+  MethodTraits traits() const override {
+    return {.units = Units::kBlock, .opens_fully = config_.exit_layer == 0};
+  }
   // Nobody looks at the blocks after a fixed exit; a row dropped in training is seen by the others.
   SkippedKv skipped_kv(bool training) const override {
     return training ? SkippedKv::kProject : SkippedKv::kHide;
@@ -313,8 +315,9 @@ class LayerSkip final : public ExitMethod {
   void score(UnitCall& call, Decision& decision) const override {
     if (!call.state.training || call.input.unit == Unit::kFfn) return;
     const Batch& batch = call.input.batch;
-    decision.score = uniform_noise(call.ctx, call.state.seed, static_cast<uint32_t>(call.state.step),
-                                   static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+    decision.score =
+        uniform_noise(call.ctx, call.state.training.seed, static_cast<uint32_t>(call.state.training.step),
+                      static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override {
     const int64_t layer = call.input.layer, layers = call.input.model.config.layers;
@@ -335,7 +338,7 @@ class LayerSkip final : public ExitMethod {
     float sum = 0;
     for (int64_t layer = 0; layer + 1 < layers; ++layer) {
       sum += static_cast<float>(layer);
-      const bool turn = (layer + input.state.step) % config_.loss_every == 0;
+      const bool turn = (layer + input.state.training.step) % config_.loss_every == 0;
       weights.push_back(turn ? config_.exit_loss_scale * sum : 0.0f);
     }
     weights.push_back(layers > 1 ? static_cast<float>(layers - 1) + config_.exit_loss_scale * sum : 1.0f);

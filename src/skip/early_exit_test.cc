@@ -85,7 +85,7 @@ double training_loss(Rig& rig, const Rows& rows, const TrainOptions& options = {
     options.gradient->assign(gradient.data<float>(), gradient.data<float>() + gradient.numel());
     *options.weight = plain;
   }
-  state->units.clear();
+  state->pass.units.clear();
   rig.policy->observe(ctx, *state, 0);
   tape.clear();
   return double{value};

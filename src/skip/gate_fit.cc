@@ -103,8 +103,8 @@ class NormalEquations {
 // Runs the policy and notes every gate's input and what the gate says.
 class GateWatcher final : public ForwardingPolicy {
  public:
-  GateWatcher(const MethodPolicy& inner, bool residual, std::vector<NormalEquations>& equations)
-      : ForwardingPolicy(inner), residual_(residual), equations_(equations) {}
+  GateWatcher(const GateReading& reading, std::vector<NormalEquations>& equations)
+      : ForwardingPolicy(reading.policy), residual_(reading.residual), equations_(equations) {}
 
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
     Decision decision = ForwardingPolicy::decide(ctx, input, state);
@@ -127,65 +127,18 @@ class GateWatcher final : public ForwardingPolicy {
   std::vector<NormalEquations>& equations_;
 };
 
-// A key of gate_skip, whether it is the method or a part of a hybrid.
-Field gate_field(MethodPolicy& policy, const std::string& name) {
-  for (const Field& field : policy.fields()) {
-    if (field.name == "gate_skip." + name || (policy.name() == "gate_skip" && field.name == name))
-      return field;
-  }
-  fail("gates cannot be fitted: {} has none of gate_skip's", policy.name());
-}
-
-// While it lives the gates decide themselves, so that their score is ḡ.
-class OneStage {
- public:
-  explicit OneStage(bool& two_stage) : two_stage_(two_stage) { two_stage_ = false; }
-  ~OneStage() { two_stage_ = true; }
-  OneStage(const OneStage&) = delete;
-  OneStage& operator=(const OneStage&) = delete;
-
- private:
-  bool& two_stage_;
-};
-
-// The heads, in the gates' order: weights and biases.
-std::vector<std::pair<Tensor, Tensor>> heads_of(MethodPolicy& policy, const ModelConfig& config) {
-  std::vector<std::pair<Tensor, Tensor>> heads;
-  for (const MethodParameter& parameter : policy.parameters(config)) {
-    if (!parameter.name.starts_with("gate_skip.")) continue;
-    if (parameter.name.ends_with(".head.weight")) heads.push_back({*parameter.tensor, {}});
-    if (parameter.name.ends_with(".head.bias")) heads.back().second = *parameter.tensor;
-  }
-  return heads;
-}
-
 }  // namespace
 
-bool has_gate_heads(MethodPolicy& policy) {
-  const std::vector<Field> fields = policy.fields();
-  return std::any_of(fields.begin(), fields.end(), [](const Field& field) {
-    return (field.name == "two_stage" || field.name == "gate_skip.two_stage") &&
-           *std::get<bool*>(field.value);
-  });
-}
-
-GateFit fit_gate_heads(Context& ctx, MethodPolicy& policy, const Model& model, std::span<const Batch> batches,
-                       double ridge) {
-  bool& two_stage = *std::get<bool*>(gate_field(policy, "two_stage").value);
-  if (!two_stage) fail("gates cannot be fitted: two_stage is off, so they have no heads");
-  const bool residual = field_text(gate_field(policy, "gate_input")) == "residual";
-  std::vector<std::pair<Tensor, Tensor>> heads = heads_of(policy, model.config);
+GateFit fit_gate_heads(Context& ctx, const GateReading& reading, const Model& model,
+                       std::span<const Batch> batches, std::span<const GateHead> heads, double ridge) {
   std::vector<NormalEquations> equations(heads.size(), NormalEquations(model.config.width));
-  {
-    const OneStage open(two_stage);
-    const GateWatcher watcher(policy, residual, equations);
-    Progress progress("fitting gates", std::ssize(batches));
-    for (const Batch& batch : batches) {
-      const ArenaScope pass(ctx);
-      const auto state = watcher.make_state(ctx, model.config, batch.sequences);
-      forward(ctx, model, batch, FreshPass{}, watcher, *state);
-      progress.add(1);
-    }
+  const GateWatcher watcher(reading, equations);
+  Progress progress("fitting gates", std::ssize(batches));
+  for (const Batch& batch : batches) {
+    const ArenaScope pass(ctx);
+    const auto state = watcher.make_state(ctx, model.config, batch.sequences);
+    forward(ctx, model, batch, FreshPass{}, watcher, *state);
+    progress.add(1);
   }
   GateFit fit;
   double error = 0, variation = 0, count = 0;
@@ -193,10 +146,11 @@ GateFit fit_gate_heads(Context& ctx, MethodPolicy& policy, const Model& model, s
     NormalEquations& own = equations[gate];
     if (own.rows() == 0) fail("gates cannot be fitted without text");
     const std::vector<double> w = own.solve(ridge);
-    auto* weight = heads[gate].first.data<float>();
+    Tensor head = heads[gate].weight, bias = heads[gate].bias;
+    auto* weight = head.data<float>();
     for (int64_t i = 0; i < model.config.width; ++i)
       weight[i] = static_cast<float>(w[static_cast<size_t>(i)]);
-    *heads[gate].second.data<float>() = static_cast<float>(w.back());
+    *bias.data<float>() = static_cast<float>(w.back());
     error += own.squared_error(w);
     variation += own.variation();
     count += static_cast<double>(own.rows());

@@ -2,7 +2,7 @@
 // say.
 #pragma once
 
-#include "skip/method_policy.h"
+#include "skip/method.h"
 
 namespace fathom {
 
@@ -12,13 +12,20 @@ struct GateFit {
   double explained = 0;  // 1 − squared error / variance, over all gates
 };
 
-// Does the policy have two-stage gates? Then training ends with fit_gate_heads().
-bool has_gate_heads(MethodPolicy& policy);
+struct GateHead {
+  Tensor weight, bias;  // (1, width), (1), on the CPU
+};
 
-// Least squares of logit ḡ (the mean of the gate) on the gate's input over the batches, each a whole pass at
-// full depth; `ridge`, relative to the inputs' mean square, keeps directions that never vary at 0. Fills the
-// head tensors of a policy with two_stage gates, on the CPU; a UserError where it has none.
-GateFit fit_gate_heads(Context& ctx, MethodPolicy& policy, const Model& model, std::span<const Batch> batches,
-                       double ridge = 1e-4);
+// Where gates and their inputs are read.
+struct GateReading {
+  const SkipPolicy& policy;  // its score is ḡ, the mean of the gate
+  bool residual;             // gates read the residual stream; false: the unit's normalised input
+};
+
+// Least squares of logit ḡ on the gate's input over the batches, each a whole pass at full depth; `ridge`,
+// relative to the inputs' mean square, keeps directions that never vary at 0. Fills the heads: one for each
+// unit, or two that all attention and all FFN share.
+GateFit fit_gate_heads(Context& ctx, const GateReading& reading, const Model& model,
+                       std::span<const Batch> batches, std::span<const GateHead> heads, double ridge = 1e-4);
 
 }  // namespace fathom

@@ -11,6 +11,7 @@
 #include "ops/rows/quantile.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/scale_rows.h"
+#include "skip/gate_fit.h"
 #include "skip/harm_order.h"
 #include "skip/methods.h"
 #include "tensor/tape.h"
@@ -65,7 +66,7 @@ struct GateSkipConfig {
   GateNet net = GateNet::kLinear;
   GatePlacement placement = GatePlacement::kAfter;
   GateInput gate_input = GateInput::kNormed;
-  bool detach_input = true;
+  bool detached = true;
   GateLoss sparsity = GateLoss::kL2;
   float sparsity_weight = 0.1f;
   float init_std = 0.01f;
@@ -82,7 +83,8 @@ struct GateSkipConfig {
     v("net", net, "what opens the gate: linear, or d → 2d → d with SiLU");
     v("placement", placement, "the gate multiplies the unit's output, or its input");
     v("gate_input", gate_input, "what the gate reads: the unit's normalised input, or the residual stream");
-    v("detach_input", detach_input, "no gradient from the gate into the backbone, as in the released code");
+    v("detached", detached, "no gradient from the gate into the backbone, as in the released code",
+      "detach_input");
     v("sparsity", sparsity,
       "penalty on the gates: mean square (l2), mean (l1); kl: KL of each unit's mean gate to the step's kept "
       "share, mean over units; kl_paper: the same, summed over units, as printed; kl_released: KL of every "
@@ -129,6 +131,18 @@ Tensor bernoulli_kl(Context& ctx, const Tensor& m, float b) {
   return add(ctx, term(m, target), term(other, 1.0f - target));
 }
 
+// While it lives the gates decide themselves, so that their score is ḡ.
+class OneStage {
+ public:
+  explicit OneStage(bool& two_stage) : two_stage_(two_stage) { two_stage_ = false; }
+  ~OneStage() { two_stage_ = true; }
+  OneStage(const OneStage&) = delete;
+  OneStage& operator=(const OneStage&) = delete;
+
+ private:
+  bool& two_stage_;
+};
+
 class GateSkip final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
@@ -141,10 +155,11 @@ class GateSkip final : public Method {
   }
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   void prepare(Context& ctx, const PrepareInput& input) override;
-  bool has_batch_quantile() const override { return true; }
-  Units units() const override {
+  MethodTraits traits() const override {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBoth, Units::kBlock};
-    return kUnits[static_cast<size_t>(config_.skip)];
+    return {.units = kUnits[static_cast<size_t>(config_.skip)],
+            .batch_quantile = true,
+            .fits_at_end = config_.two_stage};
   }
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;
@@ -153,6 +168,7 @@ class GateSkip final : public Method {
     return config_.copy_kv && !training ? SkippedKv::kCopyFromBelow : SkippedKv::kProject;
   }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
+  std::string finish(Context& ctx, const FinishInput& input) override;
 
  private:
   const Gate& gate_of(const UnitInput& input) const;
@@ -199,7 +215,7 @@ Tensor GateSkip::gate_input(UnitCall& call, const Tensor& h) const {
   const Tensor x = config_.gate_input == GateInput::kResidual
                        ? h
                        : unit_input(call.ctx, input.model, input.layer, input.unit, h);
-  return config_.detach_input ? detach(x) : x;
+  return config_.detached ? detach(x) : x;
 }
 
 // x: (rows, width) -> (rows, width) or, of a scalar gate, (rows)
@@ -230,8 +246,8 @@ void GateSkip::score(UnitCall& call, Decision& decision) const {
 
 RowSet GateSkip::decide(UnitCall& call, const Decision& decision) const {
   if (config_.every_second_layer && call.input.layer % 2 == 0) return RowSet::all(call.rows());
-  if (call.state.training || call.state.batch_quantile) {
-    const float kept = call.state.training ? call.state.share : config_.rows_kept;
+  if (call.state.training || call.state.pass.batch_quantile) {
+    const float kept = call.state.training ? call.state.training.share : config_.rows_kept;
     return select_rows(call.ctx, decision.score, Compare::kAbove,
                        batch_threshold(call.ctx, decision.score, kept));
   }
@@ -250,7 +266,7 @@ Tensor GateSkip::blend(UnitCall& call, const Decision& decision, const Tensor& b
 // The size of the gates, skipped rows included: the mean over all of them (Algorithm 1; eq. 4 writes a norm).
 Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
   std::vector<Tensor> terms;
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const Tensor& gate = unit.decision.gate;
     if (!gate) continue;
     const auto mean = [&](const Tensor& x) {
@@ -265,7 +281,7 @@ Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
         break;
       case GateLoss::kKl:
       case GateLoss::kKlPaper:
-        terms.push_back(bernoulli_kl(ctx, mean(gate), input.state.share));
+        terms.push_back(bernoulli_kl(ctx, mean(gate), input.state.training.share));
         break;
       case GateLoss::kKlReleased:
         terms.push_back(mean(bernoulli_kl(ctx, gate, config_.rows_kept)));
@@ -287,6 +303,17 @@ void GateSkip::prepare(Context& ctx, const PrepareInput& input) {
     const float place = static_cast<float>(rank) / static_cast<float>(std::max<size_t>(1, order.size() - 1));
     std::fill_n(bias.data<float>(), bias.numel(), kOpenBias - 1.0f + 2.0f * place);
   }
+}
+
+std::string GateSkip::finish(Context& ctx, const FinishInput& input) {
+  if (!config_.two_stage) return {};
+  std::vector<GateHead> heads;
+  for (const Gate& gate : gates_) heads.push_back({gate.head, gate.head_bias});
+  const OneStage open(config_.two_stage);
+  const GateReading reading{input.policy, config_.gate_input == GateInput::kResidual};
+  const GateFit fit = fit_gate_heads(ctx, reading, input.model, input.batches, heads);
+  return fmt::format("gate heads fitted to {} rows: {:.1f} % of the gates' variance explained", fit.rows,
+                     100 * fit.explained);
 }
 
 }  // namespace

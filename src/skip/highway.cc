@@ -28,7 +28,7 @@ struct Gate {
 class Highway final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
-  Units units() const override { return Units::kFfn; }
+  MethodTraits traits() const override { return {.units = Units::kFfn}; }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {
     const int64_t d = config.width;

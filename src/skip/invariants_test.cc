@@ -36,8 +36,8 @@ std::vector<MethodCase> method_cases() {
            R"({"name": "gate_skip", "copy_kv": true})",
            R"({"name": "gate_skip", "skip": "block_by_attention_gate", "skipped_kv": "hide"})",
            R"({"name": "mind_skip", "pool": "prefix:3", "level": "token"})",
-           R"({"name": "mind_skip", "pool": "prefix:3", "unit": "mlp", "router_input": "attention_norm"})",
-           R"({"name": "mind_skip", "pool": "prefix:3", "unit": "block", "layers": [0, 1, 2, 3]})",
+           R"({"name": "mind_skip", "pool": "prefix:3", "units": "mlp", "router_input": "attention_norm"})",
+           R"({"name": "mind_skip", "pool": "prefix:3", "units": "block", "layers": [0, 1, 2, 3]})",
            R"({"name": "skip_middle", "gate_axis": "none"})",
            R"({"name": "random", "units": "block", "skipped_kv": "copy"})",
            R"({"name": "random", "skipped_kv": "hide"})",
@@ -199,7 +199,7 @@ TEST_P(Methods, FreshEqualsCached) {
   const Seen fresh = rig_.fresh(rows);
   TinyRun session(rig_, 3);
   const std::vector<RowSet> replay = owned_rows(fresh.kept);
-  session.state().replay = &replay;
+  session.state().pass.replay = &replay;
   expect_near(session.pass(rows).logits, fresh.logits, 1e-5f, "fresh against cached");
 }
 
@@ -213,7 +213,7 @@ TEST_P(Methods, SkippedRowsCostNothing) {
   }
   const std::vector<RowSet> replay = owned_rows(half);
   TinyRun session(rig_, 1);
-  session.state().replay = &replay;
+  session.state().pass.replay = &replay;
   const Seen seen = session.pass(rows);
   const int64_t q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
   int64_t expected = 24 * c.vocab * c.width;

@@ -1,19 +1,18 @@
-// A method answers five questions about every unit, and that is all it is: how a row is rated (score), who
-// runs (decide), how the output re-enters the residual (blend), what others see of a skipped row (skipped
-// K/V), and what training pushes towards (objective). One method can answer all five, or another one some of
-// them: a hybrid is a config (skip/method_policy.h).
+// A method: 23 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
+// become thresholds (1), and what training needs (9). The defaults are the dense model's, so a method answers
+// only where it differs. Another method can answer some of the questions: a hybrid is a config
+// (skip/method_policy.h).
 #pragma once
 
 #include <atomic>
 #include <cmath>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/fields.h"
-#include "model/policy.h"
 #include "ops/rows/select_rows.h"
+#include "skip/skip_state.h"
 
 namespace fathom {
 
@@ -33,89 +32,6 @@ struct MethodParameter {
   Shape shape;
   float mean = 0, std = 0;  // at the start: N(mean, std), a constant where std is 0
   bool decay = true;        // weight decay applies
-};
-
-// What a method remembers, per pass and per sequence.
-class MethodState {
- public:
-  virtual ~MethodState() = default;
-  // As PolicyState's.
-  virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
-  virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
-  virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
-};
-
-// Calibration of methods whose units have thresholds of their own: found while one pass goes through the
-// network, so that each is a quantile of the scores that rows have after everything below has skipped.
-struct ThresholdFit {
-  float share = 0;                // of each unit's rows that is to skip
-  std::vector<float> thresholds;  // (2L), −∞ where nobody asked
-};
-
-// What happened at a unit, for objectives, replay and pictures.
-struct UnitRecord {
-  int64_t unit = 0;  // 2 · layer + (0: attention, 1: FFN)
-  Decision decision;
-};
-
-class Method;
-
-class SkipState final : public PolicyState {
- public:
-  int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
-  int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
-  int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
-  // The state that `method` made for itself.
-  template <class State>
-  State& of(const Method& method) {
-    return static_cast<State&>(*methods.at(&method));
-  }
-
-  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> thresholds) override;
-  void clear_thresholds(Context& ctx, int32_t sequence) override;
-  bool has_thresholds() const { return budgets_ > 0; }                       // of any sequence
-  const Tensor& thresholds() const { return judging ? own_ : thresholds_; }  // f32 (sequences, 2L)
-
-  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds for a while. What the own
-  // ones of each sequence say of the same rows stands in `judged`, after each decision.
-  void begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds);
-  void end_draft(Context& ctx, int32_t sequence);
-  bool drafts() const { return drafts_ > 0; }  // any sequence does
-  bool judging = false;                        // thresholds() are the sequences' own
-  RowSet judged = RowSet::none(0);             // means nothing while nobody drafts
-
-  // Set by the trainer.
-  bool training = false;
-  uint64_t seed = 0;
-  int64_t step = 0;
-  float share = 1;  // how much training asks to keep at this step: the papers' b, P, capacity, our β
-
-  // Set by whoever runs the pass.
-  bool masked = false;                                 // the oracle: compute every row, drop what is skipped
-  bool recording = false;                              // fill `units` (training always does)
-  const std::vector<RowSet>* replay = nullptr;         // (2L): these rows run; nothing is decided again
-  bool batch_quantile = false;                         // GateSkip's rule as printed: for reproduction only
-  std::vector<std::vector<float>>* collect = nullptr;  // (2L): calibration gathers the rows' scores here
-  ThresholdFit* fit = nullptr;                         // calibration finds thresholds here
-  std::vector<UnitRecord> units;                       // of this pass
-  Decision block;                                      // attention's, while its block lasts
-  Tensor block_input;  // f32 (rows, width): h before the block, where one mask over the whole block learns
-  const Method* alone = nullptr;  // the method that both scores and decides; null: two methods do
-  std::map<const Method*, std::unique_ptr<MethodState>> methods;
-
- private:
-  enum class Draft : uint8_t { kNone, kWithOwn, kWithoutOwn };  // kWithOwn: to be set again when it ends
-  struct Slot {
-    bool at_budget = false;  // has thresholds
-    Draft draft = Draft::kNone;
-  };
-  void make_room(Context& ctx, int32_t sequence, int64_t columns);
-  void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
-
-  Tensor thresholds_;                 // NaN where a sequence has none
-  Tensor own_;                        // the same without drafts, once there was one
-  std::vector<Slot> slots_;           // (sequences)
-  int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
 };
 
 // What a method is asked with.
@@ -148,47 +64,56 @@ struct PrepareInput {
   const std::atomic<bool>* cancel = nullptr;  // set: what is being measured ends with PrepareCancelled
 };
 
+// What a method is finished with after its training: some batches of text, each a whole pass.
+struct FinishInput {
+  const SkipPolicy& policy;  // the method's own, with the others of a hybrid
+  const Model& model;
+  std::span<const Batch> batches;
+};
+
 struct PrepareCancelled {};  // thrown, at the latest after one more pass over a batch
+
+// What is true of a method, as it is configured, in every pass.
+struct MethodTraits {
+  Units units = Units::kBoth;       // that it decides on
+  bool has_key_bias = false;        // as SkipPolicy::has_key_bias
+  bool needs_whole_prompt = false;  // as SkipPolicy::needs_whole_prompt
+  bool resumes = true;              // as SkipPolicy::resumes
+  // The same units for every row of every text: no row ever sees the keys and values of the other units.
+  bool fixed_list = false;
+  // Does everything run at thresholds of −∞? Not where a list is fixed, nor beyond what training settled.
+  bool opens_fully = true;
+  bool batch_quantile = false;    // has a rule for PassRules::batch_quantile
+  bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
+  bool freezes_backbone = false;  // as the paper trains it: routers only
+  bool fits_at_end = false;       // finish() has something to fit
+};
 
 class Method {
  public:
   virtual ~Method() = default;
+
+  // What it is: its config, what is true of it, its tensors, what it remembers.
   virtual std::vector<Field> fields() { return {}; }
   // Can it serve this model? A UserError that says why not.
   virtual void check(const ModelConfig&) const {}
+  virtual MethodTraits traits() const { return {}; }
   virtual std::vector<MethodParameter> parameters(const ModelConfig&) { return {}; }
+  // Numbers that training moves and that are not parameters: controllers, prices. Saved with the rest.
+  virtual std::vector<float*> controllers() { return {}; }
   virtual std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t /*sequences*/) const {
     return std::make_unique<MethodState>();
   }
-  virtual bool freezes_backbone() const { return false; }  // as the paper trains it: routers only
-  // The weights are a pretrained model's, not new ones: what is left to the method starts accordingly.
-  virtual void start_from_pretrained() {}
-  virtual void prepare(Context&, const PrepareInput&) {}
-  // Numbers that training moves and that are not parameters: controllers, prices. Saved with the rest.
-  virtual std::vector<float*> controllers() { return {}; }
 
-  virtual Units units() const { return Units::kBoth; }
+  // How a row is scored and joined, in the order of a pass.
   virtual void begin(Context&, const Model&, const Batch&, SkipState&) const {}
-
-  // How a budget turns into thresholds: 0, each unit has its own, the quantile that keeps the same share of
-  // rows everywhere; else one number for the network, times this weight of the unit.
-  virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
-
-  // The same units for every row of every text: nobody ever looks at the keys and values of the others.
-  virtual bool is_fixed_list() const { return false; }
-  // Has it a rule of its own for SkipState::batch_quantile?
-  virtual bool has_batch_quantile() const { return false; }
-
-  // Does everything run at thresholds of −∞? Not where a list is fixed, nor beyond what training settled.
-  virtual bool opens_fully() const { return true; }
-
   // Score: fills decision.score, .gate, .key_bias and .input_gate, as far as the method has them. Where
-  // units() is kBlock it is asked at the FFN again, with attention's decision in place.
+  // units is kBlock it is asked at the FFN again, with attention's decision in place.
   virtual void score(UnitCall&, Decision&) const {}
-  // Decide: asked only where rows may skip. By default everybody runs.
+  // Decide: asked only where rows may skip. By default every row runs.
   virtual RowSet decide(UnitCall& call, const Decision&) const { return RowSet::all(call.rows()); }
-  // Does training need the skipped rows' output (straight-through on the mask)?
-  virtual bool straight_through() const { return false; }
+  // What later rows see of one that skipped attention.
+  virtual SkippedKv skipped_kv(bool /*training*/) const { return SkippedKv::kProject; }
   // Blend: the branch of the computed rows, scaled. By default decision.gate multiplies where there is one.
   virtual Tensor blend(UnitCall& call, const Decision& decision, const Tensor& branch) const;
   // Replaces the sum with the residual altogether; false: h + blend(branch). The branch is undefined where no
@@ -198,12 +123,17 @@ class Method {
   }
   virtual void after_block(UnitCall&, const Decision& /*attention's*/, Tensor& /*h*/) const {}
 
-  virtual SkippedKv skipped_kv(bool /*training*/) const { return SkippedKv::kProject; }
-  virtual bool has_key_bias() const { return false; }
-  virtual bool resumes() const { return true; }  // as SkipPolicy::resumes
-  // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
-  virtual bool needs_whole_prompt() const { return false; }
+  // How budgets become thresholds. 0: each unit has its own, the quantile that keeps the same share of rows
+  // everywhere. Else: one number for the network, times this weight of the unit.
+  virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
 
+  // What training needs, in the order of a run.
+  // The weights are a pretrained model's, not new ones: what is left to the method starts accordingly.
+  virtual void start_from_pretrained() {}
+  // Measures what it needs to begin. It fills the fields measured() where they are empty, so that a run that
+  // goes on takes them from its checkpoint.
+  virtual void prepare(Context&, const PrepareInput&) {}
+  virtual std::vector<std::string> measured() const { return {}; }
   // Objective: what is added to the task's loss, f32 (1), undefined: nothing. And where the task's loss is
   // not the cross-entropy of the last layer: that loss.
   virtual Tensor penalty(Context&, const LossInput&) const { return {}; }
@@ -214,6 +144,9 @@ class Method {
   // The step's gradients of parameters(), in their order, before the optimiser takes them.
   virtual void adjust(std::span<const std::span<float>> /*gradients*/) {}
   virtual void after_step(Context&) {}
+  // After the last step: fits what follows from everything else that has learned. Returns what there is to
+  // say about it.
+  virtual std::string finish(Context&, const FinishInput&) { return {}; }
 };
 
 // The rows that a unit computes: all of them when masked.

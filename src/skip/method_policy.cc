@@ -70,7 +70,7 @@ std::unique_ptr<MethodPolicy> MethodPolicy::from_json(const std::string& json_te
     if (!other.empty() && std::none_of(policy->parts_.begin(), policy->parts_.end(), known))
       policy->parts_.push_back({other, make_method(other)});
   }
-  policy->options_.frozen_backbone = policy->parts_[0].method->freezes_backbone();
+  policy->options_.frozen_backbone = policy->parts_[0].method->traits().freezes_backbone;
   fields_from_json(policy->fields(), json.dump(), where);
   const SkipOptions& options = policy->options_;
   policy->score_ = &policy->part(options.score);
@@ -94,7 +94,7 @@ std::vector<Field> MethodPolicy::fields() {
   std::vector<Field> all = fields_of(options_);
   for (size_t i = 0; i < parts_.size(); ++i) {
     for (Field field : parts_[i].method->fields()) {
-      if (i > 0) field.name = parts_[i].name + "." + field.name;
+      if (i > 0) field.put_under(parts_[i].name);
       all.push_back(std::move(field));
     }
   }
@@ -116,7 +116,7 @@ void MethodPolicy::check(const ModelConfig& config) const {
   }
   for (const bool training : {false, true}) {
     const KvRule rule = kv_rule(training);
-    if (decide_->is_fixed_list() && (rule == KvRule::kProject || rule == KvRule::kCopy))
+    if (decide_->traits().fixed_list && (rule == KvRule::kProject || rule == KvRule::kCopy))
       fail("{}: {} must be hide or left out, got {}: a unit that every row skips makes no keys and values",
            name_, training ? "train_skipped_kv" : "skipped_kv", enum_names(rule)[static_cast<size_t>(rule)]);
   }
@@ -176,6 +176,10 @@ void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Bat
   for (const Part& each : parts_) each.method->prepare(ctx, input);
 }
 
+std::vector<std::string> MethodPolicy::measured() const {
+  return parts_[0].method->measured();
+}
+
 float MethodPolicy::share_at(int64_t step, int64_t steps, uint64_t seed) const {
   switch (options_.share) {
     case ShareRule::kFalling: {
@@ -221,6 +225,20 @@ void MethodPolicy::after_step(Context& ctx) {
   for (const Part& each : parts_) each.method->after_step(ctx);
 }
 
+bool MethodPolicy::fits_at_end() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.method->traits().fits_at_end; });
+}
+
+std::vector<std::string> MethodPolicy::finish(Context& ctx, const Model& model,
+                                              std::span<const Batch> batches) {
+  std::vector<std::string> said;
+  for (const Part& each : parts_) {
+    if (each.method->traits().fits_at_end) said.push_back(each.method->finish(ctx, {*this, model, batches}));
+  }
+  return said;
+}
+
 float MethodPolicy::threshold_weight(const ModelConfig& config, int64_t unit) const {
   return decide_->threshold_weight(config, unit, skipped_kv(false, config, unit / 2));
 }
@@ -235,16 +253,17 @@ std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelC
 }
 
 bool MethodPolicy::has_key_bias() const {
-  return score_->has_key_bias();
+  return score_->traits().has_key_bias;
 }
 
 bool MethodPolicy::resumes() const {
-  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.method->resumes(); });
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.method->traits().resumes; });
 }
 
 void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
   SkipState& mine = own(state);
-  mine.units.clear();
+  mine.pass.units.clear();
   for (const Part& each : parts_) each.method->begin(ctx, model, batch, mine);
 }
 
@@ -268,15 +287,15 @@ SkippedKv MethodPolicy::skipped_kv(bool training, const ModelConfig& config, int
 
 RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
   SkipState& state = call.state;
-  if (state.replay) return (*state.replay)[static_cast<size_t>(call.input.index())];
+  if (state.pass.replay) return (*state.pass.replay)[static_cast<size_t>(call.input.index())];
   const auto ask = [&] {
-    const bool asks = may_skip(call.input, decide_->units());
+    const bool asks = may_skip(call.input, decide_->traits().units);
     return asks ? decide_->decide(call, decision) : RowSet::all(call.rows());
   };
-  if (state.drafts()) {
-    state.judging = true;
-    state.judged = ask();
-    state.judging = false;
+  if (state.thresholds.drafts()) {
+    state.thresholds.judging = true;
+    state.thresholds.judged = ask();
+    state.thresholds.judging = false;
   }
   return ask();
 }
@@ -284,23 +303,23 @@ RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {
 Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState& state) const {
   SkipState& mine = own(state);
   UnitCall call{ctx, input, mine};
-  const Units units = decide_->units();
-  const bool follows = units == Units::kBlock && input.unit == Unit::kFfn;
+  const MethodTraits traits = decide_->traits();
+  const bool follows = traits.units == Units::kBlock && input.unit == Unit::kFfn;
   Decision decision;
-  if (follows) decision = mine.block;
+  if (follows) decision = mine.pass.block;
   decision.input = {};  // attention's is not the FFN's
-  decision.skipped_kv = skipped_kv(mine.training, input.model.config, input.layer);
+  decision.skipped_kv = skipped_kv(mine.training.on, input.model.config, input.layer);
   score_->score(call, decision);
   if (blend_ != score_) decision.gate = {};  // the blend of another method makes its own
   if (!follows) decision.kept = choose(call, decision);
   const bool needs_skipped =
-      mine.training && decide_->straight_through() && options_.st_skipped == SkippedBranch::kCompute;
-  decision.masked = (mine.masked || needs_skipped) && !decision.kept.is_all();
+      mine.training && traits.straight_through && options_.st_skipped == SkippedBranch::kCompute;
+  decision.masked = (mine.pass.masked || needs_skipped) && !decision.kept.is_all();
   if (input.unit == Unit::kAttention) {
-    mine.block = decision;
-    mine.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
+    mine.pass.block = decision;
+    mine.pass.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
   }
-  if (mine.training || mine.recording) mine.units.push_back({input.index(), decision});
+  if (mine.training || mine.pass.recording) mine.pass.units.push_back({input.index(), decision});
   return decision;
 }
 
@@ -310,7 +329,7 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
   if (blend_->joins(call, decision, branch, h) || !branch) return;
   Tensor blended = blend_->blend(call, decision, branch);
   if (masks_block(call.state)) return add_rows_to(ctx, h, computed_rows(call, decision), blended);
-  const bool learns = decide_->straight_through() && call.state.training && decision.score;
+  const bool learns = decide_->traits().straight_through && call.state.training && decision.score;
   // All rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1.
   if (learns && !decision.masked)
     blended = scale_through(ctx, blended, gather_rows(ctx, decision.score, decision.kept));
@@ -320,7 +339,7 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
 // h is h₀ + A + F of the computed rows; it becomes h₀ + M · (A + F), with ∂M/∂score = 1.
 void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& h) const {
   Context& ctx = call.ctx;
-  const Tensor& before = call.state.block_input;
+  const Tensor& before = call.state.pass.block_input;
   Tensor update = add(ctx, h, affine(ctx, before, -1.0f, 0.0f));
   if (!decision.masked)
     update = scale_through(ctx, gather_rows(ctx, update, decision.kept),
@@ -332,7 +351,7 @@ void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& 
 
 void MethodPolicy::after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const {
   UnitCall call{ctx, input, own(state)};
-  const Decision& decision = call.state.block;
+  const Decision& decision = call.state.pass.block;
   if (masks_block(call.state) && decision.score) mask_block(call, decision, h);
   blend_->after_block(call, decision, h);
 }

@@ -57,6 +57,7 @@ class MethodPolicy final : public SkipPolicy {
   std::string to_json() const;  // every key
 
   const std::string& name() const { return name_; }
+  bool is_dense() const { return name_ == "dense"; }  // there is nothing to keep beside the model
   SkipOptions& options() { return options_; }
   const SkipOptions& options() const { return options_; }
   std::vector<Field> fields();
@@ -71,12 +72,13 @@ class MethodPolicy final : public SkipPolicy {
   // Measures what it needs to begin. start false: not what its tensors and controllers begin with.
   void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true,
                const std::atomic<bool>* cancel = nullptr);
+  std::vector<std::string> measured() const;  // keys that prepare() fills where they are empty
   float share_at(int64_t step, int64_t steps, uint64_t seed) const;
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
-  bool opens_fully() const { return decide_->opens_fully(); }  // as Method::opens_fully
-  bool has_batch_quantile() const { return decide_->has_batch_quantile(); }
+  bool opens_fully() const { return decide_->traits().opens_fully; }
+  bool has_batch_quantile() const { return decide_->traits().batch_quantile; }
   // Of a row that skips attention in this layer.
   SkippedKv skipped_kv(bool training, const ModelConfig& config, int64_t layer) const;
 
@@ -85,11 +87,15 @@ class MethodPolicy final : public SkipPolicy {
   void observe(Context& ctx, SkipState& state, int64_t part);
   void adjust(const ModelConfig& config, std::span<const std::span<float>> gradients);
   void after_step(Context& ctx);
+  // Is there something to fit once everything else has learned? finish() does it, and returns what there is
+  // to say about it.
+  bool fits_at_end() const;
+  std::vector<std::string> finish(Context& ctx, const Model& model, std::span<const Batch> batches);
 
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;
   bool has_key_bias() const override;
-  bool needs_whole_prompt() const override { return score_->needs_whole_prompt(); }
+  bool needs_whole_prompt() const override { return score_->traits().needs_whole_prompt; }
   bool resumes() const override;
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
@@ -110,7 +116,8 @@ class MethodPolicy final : public SkipPolicy {
   void mask_block(UnitCall& call, const Decision& decision, Tensor& h) const;
   // Training learns one mask over the whole block, h + M · (A + F), rather than one over each branch.
   bool masks_block(const SkipState& state) const {
-    return state.training && decide_->straight_through() && decide_->units() == Units::kBlock;
+    const MethodTraits traits = decide_->traits();
+    return state.training && traits.straight_through && traits.units == Units::kBlock;
   }
 
   std::string name_;

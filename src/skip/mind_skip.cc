@@ -47,7 +47,7 @@ std::span<const std::string_view> enum_names(RouterInput) {
 }
 
 struct MindSkipConfig {
-  Routed unit = Routed::kAttention;
+  Routed units = Routed::kAttention;
   Level level = Level::kSequence;
   Loss loss = Loss::kL0;
   float loss_weight = 0.01f;
@@ -59,7 +59,7 @@ struct MindSkipConfig {
 
   template <class V>
   void visit(V& v) {
-    v("unit", unit, "what a router stands in front of");
+    v("units", units, "what a router stands in front of", "unit");
     v("level", level, "a decision for the whole sequence, or for each row");
     v("loss", loss, "l0: mean of the mask; target: what it exceeds the kept share by");
     v("loss_weight", loss_weight, "λ, of each routed layer's loss");
@@ -84,10 +84,11 @@ struct PoolRule {
   int64_t rows = 0;  // of a prefix
 };
 
+constexpr std::string_view kPrefix = "prefix:";
+
 PoolRule parse_pool(const std::string& text) {
   if (text == "prompt") return {Pool::kPrompt, 0};
   if (text == "full") return {Pool::kFull, 0};
-  constexpr std::string_view kPrefix = "prefix:";
   int64_t rows = 0;
   if (text.starts_with(kPrefix)) {
     const char* end = text.data() + text.size();
@@ -170,24 +171,23 @@ class MindSkip final : public Method {
     const PoolRule each_row{Pool::kPrefix, 0};
     return std::make_unique<MindSkipState>(
         config_.level == Level::kSequence ? parse_pool(config_.pool) : each_row,
-        config_.unit != Routed::kMlp);
+        config_.units != Routed::kMlp);
   }
-  bool freezes_backbone() const override { return true; }
   void prepare(Context& ctx, const PrepareInput& input) override;
 
-  Units units() const override {
+  MethodTraits traits() const override {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBlock};
-    return kUnits[static_cast<size_t>(config_.unit)];
+    const bool whole = config_.level == Level::kSequence && !config_.pool.starts_with(kPrefix);
+    return {.units = kUnits[static_cast<size_t>(config_.units)],
+            .needs_whole_prompt = whole,
+            .straight_through = true,
+            .freezes_backbone = true};
   }
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;
   // One τ for all routers, as the paper has one.
   float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
-  bool straight_through() const override { return true; }
-  bool needs_whole_prompt() const override {
-    return config_.level == Level::kSequence && parse_pool(config_.pool).pool != Pool::kPrefix;
-  }
   // A sequence that skips is skipped by all its later rows: nobody would look. In training the skipped
   // branch is computed for its gradient, as it would have been: over all its keys.
   SkippedKv skipped_kv(bool training) const override {
@@ -248,7 +248,7 @@ void MindSkip::prepare(Context& ctx, const PrepareInput& input) {
   std::vector<int32_t> routed;  // routers, least harmful first
   for (const int64_t unit : harm_order(ctx, input)) {
     const int32_t router = router_of_[static_cast<size_t>(unit / 2)];
-    const bool ours = config_.unit == Routed::kMlp ? unit % 2 == 1 : unit % 2 == 0;
+    const bool ours = config_.units == Routed::kMlp ? unit % 2 == 1 : unit % 2 == 0;
     if (router >= 0 && ours) routed.push_back(router);
   }
   for (size_t rank = 0; rank < routed.size(); ++rank)
@@ -333,7 +333,7 @@ Tensor MindSkip::score_of(UnitCall& call, size_t router) const {
 void MindSkip::score(UnitCall& call, Decision& decision) const {
   const int32_t router = router_of_[static_cast<size_t>(call.input.layer)];
   if (router < 0) return;
-  const bool attention = call.input.unit == Unit::kAttention, mlp = config_.unit == Routed::kMlp;
+  const bool attention = call.input.unit == Unit::kAttention, mlp = config_.units == Routed::kMlp;
   Tensor& passed = call.state.of<MindSkipState>(*this).passed;
   const bool before = mlp && config_.router_input == RouterInput::kAttentionNorm;
   if (mlp && !attention) {
@@ -361,13 +361,14 @@ Tensor MindSkip::penalty(Context& ctx, const LossInput& input) const {
                   affine(ctx, before_position(ctx, positions, row), -1.0f, 0.0f));
   }
   std::vector<Tensor> terms;
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const Tensor& r = unit.decision.score;
-    if (!r || (config_.unit == Routed::kBlock && unit.unit % 2 == 1)) continue;
+    if (!r || (config_.units == Routed::kBlock && unit.unit % 2 == 1)) continue;
     const Tensor soft = mean_rows(ctx, r, counted);
     const Tensor ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, r.dim(0)), counted);
     Tensor m = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
-    if (config_.loss == Loss::kTarget) m = apply(ctx, Unary::kRelu, affine(ctx, m, 1.0f, -input.state.share));
+    if (config_.loss == Loss::kTarget)
+      m = apply(ctx, Unary::kRelu, affine(ctx, m, 1.0f, -input.state.training.share));
     terms.push_back(m);
   }
   if (terms.empty()) return {};

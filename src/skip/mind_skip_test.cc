@@ -31,8 +31,8 @@ TEST(MindSkip, StartsAsTheBackbone) {
   TinyRun expected(dense, 2);
   const std::vector<float> logits = expected.pass(rows).logits;
   for (const char* extra :
-       {R"("pool": "prefix:3")", R"("pool": "full", "unit": "mlp")", R"("level": "token")",
-        R"("pool": "prompt", "unit": "block", "layers": [0, 3])"}) {
+       {R"("pool": "prefix:3")", R"("pool": "full", "units": "mlp")", R"("level": "token")",
+        R"("pool": "prompt", "units": "block", "layers": [0, 3])"}) {
     Rig rig(config(extra), Shaped::kLlama, 0.0f);
     TinyRun session(rig, 2);
     const Seen seen = session.pass(rows);
@@ -55,8 +55,8 @@ TEST(MindSkip, RoutesTheMiddleLayersByDefaultAndAnyList) {
     return units;
   };
   EXPECT_EQ(skipping(""), (std::vector<int>{2, 4}));  // L/2 − 1 … L − 2
-  EXPECT_EQ(skipping(R"(, "unit": "mlp")"), (std::vector<int>{3, 5}));
-  EXPECT_EQ(skipping(R"(, "unit": "block")"), (std::vector<int>{2, 3, 4, 5}));
+  EXPECT_EQ(skipping(R"(, "units": "mlp")"), (std::vector<int>{3, 5}));
+  EXPECT_EQ(skipping(R"(, "units": "block")"), (std::vector<int>{2, 3, 4, 5}));
   EXPECT_EQ(skipping(R"(, "layers": [3, 0])"), (std::vector<int>{0, 6}));
 }
 
@@ -128,7 +128,7 @@ TEST(MindSkip, ASkippedLayerHoldsNothing) {
   // Neither a method that scores for another nor one with other rules says that a row spoke.
   for (const char* other : {R"({"name": "mind_skip", "pool": "prefix:3", "level": "token"})",
                             R"({"name": "mind_skip", "pool": "full"})",
-                            R"({"name": "mind_skip", "pool": "prefix:3", "unit": "mlp"})",
+                            R"({"name": "mind_skip", "pool": "prefix:3", "units": "mlp"})",
                             R"({"name": "skip_layer", "decide": "mind_skip"})"}) {
     Rig quiet(other);
     EXPECT_EQ(quiet.make_state(1)->settle(quiet.ctx, 0, 9), -1) << other;
@@ -211,7 +211,7 @@ TEST(MindSkip, Penalties) {
     Through through = Through::kMask;
   };
   for (const Expected& each : {Expected{R"("pool": "prefix:4")", 4}, Expected{R"("pool": "full")", 0},
-                               Expected{R"("level": "token", "unit": "block")", -1, Through::kBlockMask}}) {
+                               Expected{R"("level": "token", "units": "block")", -1, Through::kBlockMask}}) {
     const std::string& extra = each.extra;
     const int64_t row = each.row;
     for (const char* loss : {"l0", "target"}) {

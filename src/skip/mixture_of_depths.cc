@@ -71,7 +71,7 @@ class MixtureOfDepths final : public Method {
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<MixtureState>();
   }
-  Units units() const override { return Units::kBlock; }
+  MethodTraits traits() const override { return {.units = Units::kBlock}; }
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {
@@ -116,8 +116,8 @@ class MixtureOfDepths final : public Method {
     Context& ctx = call.ctx;
     if (call.state.training) {
       const Tensor& own = call.state.of<MixtureState>(*this).rate;
-      const Tensor best =
-          top_share_by_sequence(ctx, own ? own : decision.score, call.input.batch.sequence, call.state.share);
+      const Tensor best = top_share_by_sequence(ctx, own ? own : decision.score, call.input.batch.sequence,
+                                                call.state.training.share);
       return select_rows(ctx, best, Compare::kAbove, scalar(ctx, 0.5f));
     }
     return above_threshold(call, decision.score, 0.5f);
@@ -126,7 +126,7 @@ class MixtureOfDepths final : public Method {
   // The predictors learn who was among the best: the mean over rows and blocks.
   Tensor penalty(Context& ctx, const LossInput& input) const override {
     std::vector<Tensor> terms;
-    for (const UnitRecord& unit : input.state.units) {
+    for (const UnitRecord& unit : input.state.pass.units) {
       const Tensor& p = unit.decision.score;
       if (!p || unit.unit % 2 == 1) continue;
       terms.push_back(binary_cross_entropy(ctx, p, row_mask(ctx, unit.decision.kept, p.dim(0))));

@@ -124,8 +124,7 @@ class Priced final : public Method {
     state->pull.resize(state->asked.size());
     return state;
   }
-  bool freezes_backbone() const override { return true; }
-  bool straight_through() const override { return true; }
+  MethodTraits traits() const override { return {.straight_through = true, .freezes_backbone = true}; }
   void prepare(Context& ctx, const PrepareInput& input) override;
   std::vector<float*> controllers() override {
     std::vector<float*> all;
@@ -173,9 +172,9 @@ RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
   const UnitInput& input = call.input;
   call.state.of<PricedState>(*this).asked[static_cast<size_t>(input.index())] = 1;
   if (!call.state.training) return above_threshold(call, decision.score, -INFINITY);
-  if (call.state.share >= 1) return RowSet::all(call.rows());
+  if (call.state.training.share >= 1) return RowSet::all(call.rows());
   const double cost = unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context);
-  const float threshold = price_now(call.state.share) * kAbovePrice * static_cast<float>(cost);
+  const float threshold = price_now(call.state.training.share) * kAbovePrice * static_cast<float>(cost);
   return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, threshold));
 }
 
@@ -210,7 +209,7 @@ void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
   }
   const PricedState& mine = state.of<PricedState>(*this);
   std::vector<float> scores;
-  for (const UnitRecord& record : state.units) {
+  for (const UnitRecord& record : state.pass.units) {
     const Tensor& score = record.decision.score;
     if (!score) continue;
     market_.add_unit(mine.config, record.unit, score.dim(0), config_.cost_context);

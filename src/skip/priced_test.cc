@@ -242,7 +242,7 @@ float gradient_of_skipped(const std::string& extra) {
     const Tensor logits = forward(ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
     tape.backward(ctx, rig.policy->loss(ctx, {rig.model, batch, logits, {}, targets, weight, *state}));
   }
-  state->units.clear();
+  state->pass.units.clear();
   return gradient.data<float>()[0];
 }
 

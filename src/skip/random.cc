@@ -73,7 +73,7 @@ struct TextKeys final : MethodState {
 class Random final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
-  Units units() const override { return config_.units; }
+  MethodTraits traits() const override { return {.units = config_.units}; }
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
     if (config_.keyed_by == KeyedBy::kText) return std::make_unique<TextKeys>(config.context);
     return std::make_unique<MethodState>();
@@ -98,14 +98,14 @@ class Random final : public Method {
     SkipState& state = call.state;
     const Batch& batch = call.input.batch;
     const bool by_text = !state.training && config_.keyed_by == KeyedBy::kText;
-    decision.score = uniform_noise(call.ctx, state.training ? state.seed : config_.seed,
-                                   static_cast<uint32_t>(state.training ? state.step : 0),
+    decision.score = uniform_noise(call.ctx, state.training ? state.training.seed : config_.seed,
+                                   static_cast<uint32_t>(state.training ? state.training.step : 0),
                                    static_cast<uint32_t>(call.input.index()),
                                    by_text ? state.of<TextKeys>(*this).rows : batch.keys, batch.positions);
   }
 
   RowSet decide(UnitCall& call, const Decision& decision) const override {
-    const float kept = call.state.training ? call.state.share : config_.rows_kept;
+    const float kept = call.state.training ? call.state.training.share : config_.rows_kept;
     return above_threshold(call, decision.score, 1.0f - kept);
   }
 

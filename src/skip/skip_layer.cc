@@ -27,26 +27,27 @@ struct SkipLayerConfig {
   Router router = Router::kGumbel;
   float capacity_weight = 0.1f;
   float init_std = 0.02f;
-  Units wrap = Units::kBlock;
+  Units units = Units::kBlock;
 
   template <class V>
   void visit(V& v) {
     v("router", router, "gumbel: straight-through Gumbel-softmax; sigmoid, top1: soft scaling (eq. 4)");
     v("capacity_weight", capacity_weight, "λ of Σ (share of rows run − kept share)²");
     v("init_std", init_std, "of the routers' weights at the start");
-    v("wrap", wrap,
+    v("units", units,
       "what a router stands in front of: the block, the attention or the mlp alone, or both, each with its "
-      "own");
+      "own",
+      "wrap");
   }
 };
 
 class SkipLayer final : public Method {
  public:
-  explicit SkipLayer(Units wrap) { config_.wrap = wrap; }
+  explicit SkipLayer(Units units) { config_.units = units; }
   std::vector<Field> fields() override { return fields_of(config_); }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {
-    const bool both = config_.wrap == Units::kBoth;
+    const bool both = config_.units == Units::kBoth;
     routers_.resize(static_cast<size_t>(both ? 2 * config.layers : config.layers));
     std::vector<MethodParameter> all;
     const int64_t logits = config_.router == Router::kSigmoid ? 1 : 2;
@@ -61,14 +62,14 @@ class SkipLayer final : public Method {
     return all;
   }
 
-  Units units() const override { return config_.wrap; }
+  MethodTraits traits() const override { return {.units = config_.units}; }
 
   // decision.score: probability of running, from the noisy logits in training.
   void score(UnitCall& call, Decision& decision) const override {
     if (!asks(call.input)) return;
     Context& ctx = call.ctx;
     const Tensor& weight =
-        routers_[static_cast<size_t>(config_.wrap == Units::kBoth ? call.input.index() : call.input.layer)];
+        routers_[static_cast<size_t>(config_.units == Units::kBoth ? call.input.index() : call.input.layer)];
     Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
     if (config_.router != Router::kSigmoid) {
       const std::array<float, 2> run_less_skip{-1.0f, 1.0f};
@@ -78,8 +79,9 @@ class SkipLayer final : public Method {
     if (config_.router == Router::kGumbel && call.state.training) {
       // The difference of two Gumbel noises is logistic.
       const Batch& batch = call.input.batch;
-      const Tensor u = uniform_noise(ctx, call.state.seed, static_cast<uint32_t>(call.state.step),
-                                     static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
+      const Tensor u =
+          uniform_noise(ctx, call.state.training.seed, static_cast<uint32_t>(call.state.training.step),
+                        static_cast<uint32_t>(call.input.index()), batch.keys, batch.positions);
       difference = add(ctx, difference, apply(ctx, Unary::kLogit, u));
     }
     decision.score = apply(ctx, Unary::kSigmoid, difference);
@@ -90,26 +92,26 @@ class SkipLayer final : public Method {
   }
 
   bool joins(UnitCall& call, const Decision& decision, const Tensor& branch, Tensor& h) const override {
-    if (config_.wrap == Units::kBlock || !asks(call.input)) return false;
+    if (config_.units == Units::kBlock || !asks(call.input)) return false;
     if (branch) add_branch(call.ctx, decision, branch, {}, h);
     scale(call, decision, h);
     return true;
   }
 
   void after_block(UnitCall& call, const Decision& decision, Tensor& h) const override {
-    if (config_.wrap == Units::kBlock) scale(call, decision, h);
+    if (config_.units == Units::kBlock) scale(call, decision, h);
   }
 
   // λ Σ (r − P)²: r is the share of rows that ran; its gradient enters the probability of every row.
   Tensor penalty(Context& ctx, const LossInput& input) const override {
     std::vector<Tensor> terms;
-    for (const UnitRecord& unit : input.state.units) {
+    for (const UnitRecord& unit : input.state.pass.units) {
       const Tensor& p = unit.decision.score;
-      if (!p || (config_.wrap == Units::kBlock && unit.unit % 2 == 1)) continue;
+      if (!p || (config_.units == Units::kBlock && unit.unit % 2 == 1)) continue;
       const Tensor soft = mean_rows(ctx, p),
                    ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, p.dim(0)));
       const Tensor r = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
-      terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.share)));
+      terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.training.share)));
     }
     if (terms.empty()) return {};
     return weighted_sum(ctx, terms, std::vector<float>(terms.size(), config_.capacity_weight));
@@ -117,7 +119,7 @@ class SkipLayer final : public Method {
 
  private:
   bool asks(const UnitInput& input) const {
-    return (input.unit == Unit::kFfn) == (config_.wrap == Units::kFfn) || config_.wrap == Units::kBoth;
+    return (input.unit == Unit::kFfn) == (config_.units == Units::kFfn) || config_.units == Units::kBoth;
   }
 
   // Eq. 4 over the unit's output with its residual: run, F(x) · g₁; skipped, x · g₀. Gumbel scales the

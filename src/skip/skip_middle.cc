@@ -103,22 +103,21 @@ class SkipMiddle final : public Method {
   }
   std::vector<float*> controllers() override;
 
-  Units units() const override { return Units::kBlock; }
+  MethodTraits traits() const override {  // S ≥ 1 skips at any budget, and S cannot be resumed
+    return {.units = Units::kBlock, .has_key_bias = has_key_bias(), .resumes = false, .opens_fully = false};
+  }
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;
-  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override {
-    return 1;
-  }                                                    // one θ for all
-  bool opens_fully() const override { return false; }  // S ≥ 1 skips at any budget
+  // One θ for all.
+  float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
-  bool resumes() const override { return false; }  // S
-  bool has_key_bias() const override { return config_.gate_axis == GateAxis::kKey; }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;
   void after_step(Context& ctx) override;
 
  private:
+  bool has_key_bias() const { return config_.gate_axis == GateAxis::kKey; }
   void accumulate(UnitCall& call, SkipMiddleState& mine) const;
   float mean_target(size_t block) const;
   // Attention of the lower half speaks for its block and the mirror's.
@@ -168,7 +167,7 @@ void SkipMiddle::begin(Context& ctx, const Model&, const Batch& batch, SkipState
   mine.sum = room();
   mine.gates.resize(gates_.size());
   for (Tensor& gate : mine.gates) gate = room();
-  mine.open.resize((state.has_thresholds() && !state.training) || state.collect ? gates_.size() : 0);
+  mine.open.resize((state.thresholds.any() && !state.training) || state.pass.collect ? gates_.size() : 0);
   for (Tensor& open : mine.open) open = room();
 }
 
@@ -223,7 +222,7 @@ Tensor SkipMiddle::penalty(Context& ctx, const LossInput& input) const {
   std::vector<Tensor> terms;
   std::vector<float> weights;
   const auto half = static_cast<float>(gates_.size());
-  for (const UnitRecord& unit : input.state.units) {
+  for (const UnitRecord& unit : input.state.pass.units) {
     const auto block = static_cast<size_t>(unit.unit / 2);
     const Tensor& g = unit.decision.score;
     if (!judged(unit)) continue;
@@ -264,7 +263,7 @@ void SkipMiddle::update(Coefficient& coefficient, float distance) const {
 void SkipMiddle::observe(Context& ctx, SkipState& state, int64_t part) {
   if (!adapts()) return;
   if (part == 0) seen_.assign(gates_.size(), {});
-  for (const UnitRecord& unit : state.units) {
+  for (const UnitRecord& unit : state.pass.units) {
     if (!judged(unit)) continue;
     std::vector<float>& seen = seen_[static_cast<size_t>(unit.unit / 2)];
     const Tensor& g = unit.decision.score;

@@ -141,7 +141,7 @@ TEST(SkipMiddle, ScoresOfWhoIsOpenAreGathered) {
     rig.thresholds = thresholds;
     TinyRun session(rig, 1);
     std::vector<std::vector<float>> scores(8);
-    session.state().collect = &scores;
+    session.state().pass.collect = &scores;
     session.pass(random_rows({3}));
     return scores;
   };
@@ -175,7 +175,7 @@ std::vector<Step> steps(const std::string& extra, const std::vector<std::vector<
         trainer.run(rows, {}, false, nullptr, state.get()).loss - without.run(rows, {}, false).loss;
     rig.policy->observe(rig.ctx, *state, 0);
     rig.policy->after_step(rig.ctx);
-    state->units.clear();
+    state->pass.units.clear();
     const std::vector<float*> values = rig.policy->controllers();
     step.mean = {*values[1], *values[4]};
     step.var = {*values[7], *values[10]};
@@ -241,7 +241,7 @@ TEST(SkipMiddle, AllMovingAveragesStartAlike) {
   trainer.run(random_rows({8, 3}), {}, false, nullptr, state.get());
   rig.policy->observe(rig.ctx, *state, 0);
   rig.policy->after_step(rig.ctx);
-  state->units.clear();
+  state->pass.units.clear();
   const std::vector<float*> values = rig.policy->controllers();  // started; value, short, long of each
   const float distances[] = {-0.25f, -0.25f, 0, -0.25f};         // both means, both variances
   EXPECT_EQ(*values[0], 1);

@@ -28,8 +28,7 @@ class StaticDrop : public Method {
  public:
   explicit StaticDrop(const char* name) : name_(name) {}
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
-  bool is_fixed_list() const override { return true; }
-  bool opens_fully() const override { return false; }
+  MethodTraits traits() const override { return {.fixed_list = true, .opens_fully = false}; }
   RowSet decide(UnitCall& call, const Decision&) const override {
     return dropped(call) ? RowSet::none(call.rows()) : RowSet::all(call.rows());
   }
@@ -93,6 +92,7 @@ class InfluenceDrop final : public StaticDrop {
     }
     std::sort(config_.drop.begin(), config_.drop.end());
   }
+  std::vector<std::string> measured() const override { return {"drop"}; }
 
  protected:
   bool dropped(UnitCall& call) const override { return contains(config_.drop, call.input.index()); }
@@ -179,12 +179,13 @@ class HarmOrderDrop final : public StaticDrop {
     for (const int64_t unit : found_order(ctx, counted, config_.search, until, config_.cost_context))
       config_.order.push_back(static_cast<int32_t>(unit));
   }
+  std::vector<std::string> measured() const override { return {"order"}; }
 
  protected:
   bool dropped(UnitCall& call) const override {
     const int64_t wanted = call.input.index();
     if (!config_.drop.empty()) return contains(config_.drop, wanted);
-    const double share = double{call.state.training ? call.state.share : config_.kept};
+    const double share = double{call.state.training ? call.state.training.share : config_.kept};
     const std::span<const int32_t> order(config_.order);
     const size_t gone =
         units_beyond(call.input.model.config, order, share, config_.counted_kv, config_.cost_context);

@@ -188,13 +188,13 @@ struct Rig {
     return state;
   }
   void set(SkipState& state, const PassOptions& options) const {
-    state.masked = options.masked;
-    state.training = options.training;
-    state.batch_quantile = options.batch_quantile;
-    state.replay = options.replay;
-    state.share = options.share;
-    state.step = options.step;
-    state.seed = 3;
+    state.pass.masked = options.masked;
+    state.training.on = options.training;
+    state.pass.batch_quantile = options.batch_quantile;
+    state.pass.replay = options.replay;
+    state.training.share = options.share;
+    state.training.step = options.step;
+    state.training.seed = 3;
   }
 
   // A pass over fresh sequences, without a tape.

@@ -76,7 +76,7 @@ class TinyTrainer {
       const Tensor loss = rig_.policy->loss(ctx, input);
       result.loss = static_cast<double>(loss.data<float>()[0]);
       if (gradients) tape.backward(ctx, loss);
-      if (!keep) state.units.clear();
+      if (!keep) state.pass.units.clear();
     }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       *tensors_[i] = plain[i];
@@ -141,7 +141,7 @@ class Surrogate final : public ForwardingPolicy {
     add_rows_to(ctx, h, RowSet::all(h.dim(0)), scale_rows(ctx, branch, moved(ctx, input.index(), decision)));
   }
   void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override {
-    const Decision& decision = static_cast<SkipState&>(state).block;
+    const Decision& decision = static_cast<SkipState&>(state).pass.block;
     if (through_ == Through::kBlockMask) {
       if (!decision.score) return;
       const Tensor update = add(ctx, h, affine(ctx, before_, -1.0f, 0.0f));

@@ -17,7 +17,7 @@ using Settings = std::vector<Setting>;
 // Read by training alone: no pass at inference can tell.
 constexpr std::string_view kOfTraining[] = {"train_skipped_kv", "objective", "share",      "st_skipped",
                                             "frozen_backbone",  "sparsity",  "controller", "loss",
-                                            "detach_input"};
+                                            "detached"};
 
 // What is refused, by name: the words of the refusal.
 constexpr const char* kRefusals[] = {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/format.h"
 #include "train/temporary_folder_test.h"
 
 namespace fathom {
@@ -55,6 +56,45 @@ TEST(Recipe, SetsKeysAndNamesWhatDiffers) {
   EXPECT_THROW(recipe.set("steps"), UsageError);
   EXPECT_THROW(recipe.set("stps=1"), UsageError);
   EXPECT_THROW(recipe.set("method.shar_end=1"), UsageError);
+}
+
+TEST(Recipe, OldNamesOfAMethodsKeys) {
+  struct Renamed {
+    const char *method, *old, *now, *value;
+  };
+  const auto recipe = [](const Renamed& of, const char* key) {
+    return fmt::format(R"({{"method": {{"name": "{}", "{}": {}}}}})", of.method, key, of.value);
+  };
+  for (const Renamed& of : {Renamed{"mind_skip", "unit", "units", R"("mlp")"},
+                            {"skip_layer", "wrap", "units", R"("attention")"},
+                            {"wide_ffn", "wrap", "units", R"("both")"},
+                            {"gate_skip", "detach_input", "detached", "false"}}) {
+    const std::string now = Recipe::parse(recipe(of, of.now), "r.json").to_json();
+    EXPECT_NE(now, Recipe::parse(fmt::format(R"({{"method": "{}"}})", of.method), "r").to_json()) << of.old;
+    testing::internal::CaptureStderr();
+    Recipe set = Recipe::parse(fmt::format(R"({{"method": "{}"}})", of.method), "r.json");
+    const std::string value(of.value);
+    set.set(fmt::format("method.{}={}", of.old, value[0] == '"' ? value.substr(1, value.size() - 2) : value));
+    EXPECT_EQ(set.to_json(), now);
+    EXPECT_EQ(Recipe::parse(recipe(of, of.old), "r.json").to_json(), now);
+    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string warning = fmt::format("'{}' is now called '{}'", of.old, of.now);
+    EXPECT_NE(said.find("warning: " + warning), std::string::npos) << said;
+    EXPECT_NE(said.find("r.json: method: " + warning), std::string::npos) << said;
+  }
+  EXPECT_EQ(error_of([] {
+              Recipe::parse(R"({"method": {"name": "mind_skip", "unit": "mlp", "units": "mlp"}})", "r.json");
+            }),
+            "r.json: method: 'unit' is the old name of 'units': expected one of them, got both");
+  EXPECT_EQ(
+      error_of([] {
+        Recipe::parse(
+            R"({"method": {"name": "random", "blend": "gate_skip",
+                                 "gate_skip": {"detached": true, "detach_input": true}}})",
+            "r.json");
+      }),
+      "r.json: method: 'gate_skip.detach_input' is the old name of 'gate_skip.detached': expected one of "
+      "them, got both");
 }
 
 TEST(Recipe, DataWithWeights) {

@@ -3,8 +3,6 @@
 #include <chrono>
 
 #include "base/rng.h"
-#include "model/transformer.h"
-#include "tensor/arena.h"
 #include "train/initial_model.h"
 
 namespace fathom {
@@ -23,50 +21,39 @@ StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options)
   optimizer_ = make_optimizer({}, *parameters_);
 }
 
-StepTimer::Seconds StepTimer::step() {
+TrainBatch StepTimer::random_part() const {
   Rng rng(1, {static_cast<uint32_t>(steps_), 0, 0});
   const auto vocab = static_cast<uint32_t>(options_.model.vocab);
-  std::vector<BatchRow> rows;
-  std::vector<int32_t> targets;
-  for (int64_t s = 0; s < options_.batch; ++s) {
-    for (int64_t i = 0; i < options_.context; ++i) {
-      rows.push_back({static_cast<int32_t>(rng.below(vocab)), static_cast<int32_t>(i),
-                      static_cast<int32_t>(s), true, static_cast<int32_t>(s)});
-      targets.push_back(static_cast<int32_t>(rng.below(vocab)));
+  TrainBatch part;
+  for (int32_t s = 0; s < options_.batch; ++s) {
+    part.sequence_keys.push_back(s);
+    for (int32_t i = 0; i < options_.context; ++i) {
+      part.tokens.push_back(static_cast<int32_t>(rng.below(vocab)));
+      part.positions.push_back(i);
+      part.sequence.push_back(s);
+      part.targets.push_back(static_cast<int32_t>(rng.below(vocab)));
     }
   }
+  part.weights.assign(part.tokens.size(), 1.0f);
+  part.sequences = options_.batch;
+  part.weight_sum = static_cast<double>(part.rows());
+  return part;
+}
+
+StepTimer::Seconds StepTimer::step() {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
   };
+  const TrainBatch part = random_part();
   const Clock::time_point start = Clock::now();
   parameters_->zero_gradients(ctx_);
   const Clock::time_point pass_start = Clock::now();
-  {
-    const ArenaScope arena(ctx_);
-    const TapeScope recording(ctx_, tape_);
-    const Batch batch = make_batch(ctx_, rows);
-    const std::unique_ptr<PolicyState> base = method_->make_state(ctx_, options_.model, options_.batch);
-    auto& state = static_cast<SkipState&>(*base);
-    state.training = true;
-    state.step = steps_;
-    state.share = method_->share_at(steps_, 1, 1);
-    const auto count = static_cast<int64_t>(rows.size());
-    const std::vector<float> weights(rows.size(), 1.0f / static_cast<float>(rows.size()));
-    const uint64_t before = ctx_.counters().total().unit_rows;
-    Tensor logits = forward(ctx_, model_, batch, FreshPass{}, *method_, state);
-    const auto ran = static_cast<double>(ctx_.counters().total().unit_rows - before);
-    skip_ratio_ = 1 - ran / static_cast<double>(2 * options_.model.layers * count);
-    const Tensor loss = method_->loss(ctx_, {model_,
-                                             batch,
-                                             logits,
-                                             {},
-                                             Tensor::from(ctx_, targets, {count}),
-                                             Tensor::from(ctx_, weights, {count}),
-                                             state});
-    logits = {};  // as in the trainer: its memory becomes its gradient's
-    tape_.backward(ctx_, loss);
-  }
+  PartRunner::Options options;
+  options.step = {true, 0, steps_, method_->share_at(steps_, 1, 1)};
+  PartRunner runner(ctx_, tape_, model_, *method_, options);
+  runner.run(part, part.weight_sum, false);
+  skip_ratio_ = runner.figures().skip_ratio();
   const double pass = since(pass_start);
   const double norm = gradient_norm(ctx_, *parameters_);
   if (norm > 1) scale_gradients(ctx_, *parameters_, static_cast<float>(1 / norm));

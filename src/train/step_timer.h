@@ -8,6 +8,7 @@
 #include "tensor/tape.h"
 #include "train/optimizer.h"
 #include "train/parameters.h"
+#include "train/train_part.h"
 
 namespace fathom {
 
@@ -32,6 +33,8 @@ class StepTimer {
   size_t activation_bytes() const { return tape_.peak_bytes(); }
 
  private:
+  TrainBatch random_part() const;
+
   Context& ctx_;
   StepTimerOptions options_;
   std::unique_ptr<MethodPolicy> method_;

@@ -11,16 +11,9 @@
 #include "train/dataset.h"
 #include "train/optimizer.h"
 #include "train/prefetch.h"
+#include "train/train_part.h"
 
 namespace fathom {
-
-struct TrainResult {
-  int64_t steps = 0;  // done in all, those before a resume included
-  double loss = 0, ce = 0, tokens_per_s = 0, skip_ratio = 0, net_flops = 1;
-  double validation_ce = -1;  // below 0: nothing to validate on
-  std::string checkpoint;     // the last one written
-  bool interrupted = false, stopped_early = false;
-};
 
 // What one step gave.
 struct StepResult {
@@ -29,6 +22,21 @@ struct StepResult {
   double net_flops = 1;   // of the forward pass, against dense
   int64_t rows = 0;
   bool finite = true;  // false: nothing was changed
+};
+
+struct TrainResult {
+  int64_t steps = 0;  // done in all, those before a resume included
+  double loss = 0, ce = 0, tokens_per_s = 0, skip_ratio = 0, net_flops = 1;
+  double validation_ce = -1;  // below 0: nothing to validate on
+  std::string checkpoint;     // the last one written
+  bool interrupted = false, stopped_early = false;
+
+  void take(const StepResult& step, bool has_ce) {
+    loss = step.loss;
+    skip_ratio = step.skip_ratio;
+    net_flops = step.net_flops;
+    if (has_ce) ce = step.ce;
+  }
 };
 
 class Trainer {
@@ -61,15 +69,16 @@ class Trainer {
     double best = -1;      // validation
     int64_t worse = 0;     // validations since
   };
-  struct PartFigures;
-
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
-  void fit_heads();
+  void finish_method();
   std::vector<std::span<float>> method_gradients();
-  void run_part(const TrainBatch& part, int64_t index, double weight_sum, bool want_ce, PartFigures& figures);
+  PartFigures run_parts(const TrainStep& data, bool want_ce);
   void load(const CheckpointPlace& place);
   CheckpointPlace checkpoint();
+  void make_folder();
+  bool validates_after(int64_t step, int64_t last) const;
+  void take_validation(TrainResult& result);
   bool is_spike(double loss) const;
   void roll_back(const StepResult& bad, int64_t next_sample);
   Model master_model() const;

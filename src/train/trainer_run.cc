@@ -21,6 +21,67 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Tokens in all and since the last line of the log, and how long they took.
+class Rate {
+ public:
+  void add(int64_t tokens) {
+    all_ += tokens;
+    since_ += tokens;
+  }
+  int64_t tokens() const { return all_; }
+  double mean() const { return static_cast<double>(all_) / seconds_since(start_); }
+  // Since the last call.
+  double take() {
+    const double rate = static_cast<double>(since_) / std::max(1e-9, seconds_since(taken_));
+    taken_ = Clock::now();
+    since_ = 0;
+    return rate;
+  }
+
+ private:
+  int64_t all_ = 0, since_ = 0;
+  Clock::time_point start_ = Clock::now(), taken_ = start_;
+};
+
+// log.jsonl, the event file and the bar.
+class RunReport {
+ public:
+  RunReport(const std::string& dir, int64_t step, int64_t last)
+      : log_(dir + "/log.jsonl", step), events_(dir + "/events", step), bar_(step, last) {}
+
+  void add(const StepResult& made) {
+    rate_.add(made.rows);
+    figures_ = {made.loss, rate_.mean(), made.skip_ratio};
+  }
+  // ce, validation_ce: null where they were not measured. tokens: of the run, those before a resume included.
+  void write(int64_t step, int64_t tokens, const StepResult& made, const double* ce,
+             const double* validation_ce) {
+    Scalars scalars{{"loss", made.loss}};
+    if (ce) scalars.emplace_back("ce", *ce);
+    scalars.emplace_back("lr", made.rate);
+    scalars.emplace_back("tokens", static_cast<double>(tokens));
+    scalars.emplace_back("tokens_per_s", rate_.take());
+    scalars.emplace_back("skip_ratio", made.skip_ratio);
+    scalars.emplace_back("net_flops", made.net_flops);
+    scalars.emplace_back("gradient_norm", made.gradient_norm);
+    if (validation_ce) scalars.emplace_back("validation_ce", *validation_ce);
+    log_.write(step, scalars);
+    events_.write(step, scalars);
+  }
+  void show(int64_t step) { bar_.show(step, figures_); }
+  void cut(int64_t step) { log_.cut(step); }
+
+  bool any() const { return rate_.tokens() > 0; }
+  double tokens_per_s() const { return figures_.tokens_per_s; }
+
+ private:
+  TrainLog log_;
+  EventFile events_;
+  TrainBar bar_;
+  Rate rate_;
+  StepFigures figures_;
+};
+
 }  // namespace
 
 void Trainer::roll_back(const StepResult& bad, int64_t next_sample) {
@@ -38,27 +99,38 @@ void Trainer::roll_back(const StepResult& bad, int64_t next_sample) {
   ++rolled_back_;
 }
 
+void Trainer::make_folder() {
+  std::error_code error;
+  std::filesystem::create_directories(dir_, error);
+  if (error) fail("cannot create the folder {}: {}", printable(dir_), error.message());
+  remove_leftovers(dir_);
+}
+
+bool Trainer::validates_after(int64_t step, int64_t last) const {
+  const int64_t every = recipe_.train.validation.every;
+  return validation_ && (step == last || (every > 0 && step % every == 0));
+}
+
+void Trainer::take_validation(TrainResult& result) {
+  result.validation_ce = validate();
+  const bool better = progress_.best < 0 || result.validation_ce < progress_.best;
+  progress_.worse = better ? 0 : progress_.worse + 1;
+  if (better) progress_.best = result.validation_ce;
+  const int64_t patience = recipe_.train.validation.patience;
+  result.stopped_early = patience > 0 && progress_.worse >= patience;
+}
+
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
   const TrainConfig& config = recipe_.train;
   // A method without tensors on a frozen backbone (a static list of units) is done when it is prepared.
   const bool trains = parameters_->size() > 0;
   const int64_t last = trains ? config.last_step() : 0;
-  std::error_code error;
-  std::filesystem::create_directories(dir_, error);
-  if (error) fail("cannot create the folder {}: {}", printable(dir_), error.message());
-  remove_leftovers(dir_);
+  make_folder();
   TrainResult result;
   // A place to roll back to.
   if (config.on_nan == OnNan::kRollback && progress_.step == 0) result.checkpoint = checkpoint().path;
-  TrainLog log(dir_ + "/log.jsonl", progress_.step);
-  EventFile events(dir_ + "/events", progress_.step);
-  TrainBar bar(progress_.step, last);
+  RunReport report(dir_, progress_.step, last);
   auto ahead = std::make_unique<Prefetcher>(train_, progress_.sample, shape());
-
-  const Clock::time_point start = Clock::now();
-  Clock::time_point logged = start;
-  int64_t tokens = 0, tokens_since = 0;
-  StepFigures figures;
   while (progress_.step < last && !stop && !result.stopped_early) {
     const TrainStep data = ahead->next();
     const int64_t next = progress_.step + 1;
@@ -66,56 +138,30 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
     const StepResult made = step(data, writes);
     if (!made.finite) {
       roll_back(made, data.first_sample + shape().samples());
-      log.cut(progress_.step);
+      report.cut(progress_.step);
       ahead = std::make_unique<Prefetcher>(train_, progress_.sample, shape());
       continue;
     }
-    tokens += made.rows, tokens_since += made.rows;
-    figures.loss = made.loss;
-    figures.skip_ratio = result.skip_ratio = made.skip_ratio;
-    figures.tokens_per_s = static_cast<double>(tokens) / seconds_since(start);
-    result.loss = made.loss;
-    result.net_flops = made.net_flops;
-    if (writes) result.ce = made.ce;
-
-    const bool validates =
-        validation_ && (next == last || (config.validation.every > 0 && next % config.validation.every == 0));
-    if (validates) {
-      result.validation_ce = validate();
-      const bool better = progress_.best < 0 || result.validation_ce < progress_.best;
-      progress_.worse = better ? 0 : progress_.worse + 1;
-      if (better) progress_.best = result.validation_ce;
-      result.stopped_early = config.validation.patience > 0 && progress_.worse >= config.validation.patience;
-    }
-    if (writes || validates) {
-      Scalars scalars{{"loss", made.loss}};
-      if (writes) scalars.emplace_back("ce", made.ce);
-      scalars.emplace_back("lr", made.rate);
-      scalars.emplace_back("tokens", static_cast<double>(progress_.tokens));
-      scalars.emplace_back("tokens_per_s",
-                           static_cast<double>(tokens_since) / std::max(1e-9, seconds_since(logged)));
-      scalars.emplace_back("skip_ratio", made.skip_ratio);
-      scalars.emplace_back("net_flops", made.net_flops);
-      scalars.emplace_back("gradient_norm", made.gradient_norm);
-      if (validates) scalars.emplace_back("validation_ce", result.validation_ce);
-      log.write(progress_.step, scalars);
-      events.write(progress_.step, scalars);
-      logged = Clock::now();
-      tokens_since = 0;
-    }
-    bar.show(progress_.step, figures);
-    const bool saves = config.checkpoint.every > 0 && progress_.step % config.checkpoint.every == 0;
-    if (saves && progress_.step < last) {
+    report.add(made);
+    result.take(made, writes);
+    const bool validates = validates_after(next, last);
+    if (validates) take_validation(result);
+    if (writes || validates)
+      report.write(next, progress_.tokens, made, writes ? &made.ce : nullptr,
+                   validates ? &result.validation_ce : nullptr);
+    report.show(next);
+    const bool saves = config.checkpoint.every > 0 && next % config.checkpoint.every == 0 && next < last;
+    if (saves) {
       result.checkpoint = checkpoint().path;
       rolled_back_ = 0;
     }
   }
   if (!trains && validation_) result.validation_ce = validate();
   result.interrupted = progress_.step < last && !result.stopped_early;
-  if (!result.interrupted) fit_heads();
+  if (!result.interrupted) finish_method();
   result.steps = progress_.step;
-  result.tokens_per_s = figures.tokens_per_s;
-  if (tokens > 0 || progress_.step > 0 || !trains) result.checkpoint = checkpoint().path;
+  result.tokens_per_s = report.tokens_per_s();
+  if (report.any() || progress_.step > 0 || !trains) result.checkpoint = checkpoint().path;
   return result;
 }
 

@@ -32,6 +32,14 @@ const Json& at(const Json& json, const char* key, const std::string& where) {
   return json[key];
 }
 
+// The recipe that a checkpoint was made by, with the names that the method's keys have now.
+std::string saved_recipe(const Json& state, MethodPolicy& method, const std::string& where) {
+  Json recipe = at(state, "recipe", where);
+  if (recipe.contains("method") && recipe["method"].is_object())
+    recipe["method"] = Json::parse(with_new_names(method.fields(), recipe["method"].dump(), where));
+  return recipe.dump();
+}
+
 }  // namespace
 
 // The model with the f32 values that training moves.
@@ -58,7 +66,7 @@ void Trainer::save(const std::string& folder) {
     write_safetensors(folder + "/trained.safetensors", values);
   }
   write_safetensors(folder + "/optimizer.safetensors", optimizer_->state());
-  if (recipe_.method->name() != "dense")
+  if (!recipe_.method->is_dense())
     save_adapter(ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
                  {.base_model = recipe_.train.base});
 
@@ -90,7 +98,7 @@ bool Trainer::resume() {
   return true;
 }
 
-// The fixed list that the newest checkpoint's run was prepared with, so that it is not measured again. What
+// What the newest checkpoint's run was prepared with (a fixed list), so that it is not measured again. What
 // is wrong with the rest of the checkpoint load() says.
 void Trainer::take_measured() {
   const auto place = newest_checkpoint(dir_);
@@ -100,7 +108,7 @@ void Trainer::take_measured() {
   const Json then = state.value(Json::json_pointer("/recipe/method"), Json::object()),
              now = Json::parse(recipe_.to_json()).at("method");
   if (!then.is_object() || then.value("name", "") != recipe_.method->name()) return;
-  for (const char* key : {"drop", "order"}) {
+  for (const std::string& key : recipe_.method->measured()) {
     if (now.contains(key) && now[key].empty() && then.contains(key) && !then[key].empty())
       recipe_.set(fmt::format("method.{}={}", key, then[key].dump()));
   }
@@ -112,7 +120,8 @@ void Trainer::load(const CheckpointPlace& place) {
   if (!state.is_object()) fail("{}: expected a JSON object", where);
   if (at(state, "format_version", where) != kFormatVersion)
     fail("{}: format_version must be {}, got {}", where, kFormatVersion, state["format_version"].dump());
-  const std::vector<std::string> keys = differing_keys(at(state, "recipe", where).dump(), recipe_.to_json());
+  const std::vector<std::string> keys =
+      differing_keys(saved_recipe(state, *recipe_.method, where), recipe_.to_json());
   if (!keys.empty()) {
     std::string list;
     for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;

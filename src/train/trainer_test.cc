@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
+#include "io/atomic_file.h"
 #include "model/load.h"
 #include "train/temporary_folder_test.h"
 #include "train/training_data.h"
@@ -220,6 +221,29 @@ TEST_F(Trainers, AnotherRecipeIsRefused) {
   EXPECT_EQ(longer.run().steps, 8);
   Run fresh(recipe(), folder_.at("nothing"));
   EXPECT_FALSE(fresh.trainer->resume());
+}
+
+TEST_F(Trainers, ACheckpointWithOldNamesGoesOn) {
+  const std::string json =
+      recipe(R"("steps": 10, "method": {"name": "mind_skip", "units": "mlp", "pool": "full"})");
+  Run(json, folder_.at("run")).run();
+  // The same checkpoint, as it was written when the key was called unit.
+  const std::string last = folder_.at("run") + "/step-10";
+  write_checkpoint(folder_.at("run"), 11, 0, [&](const std::string& folder) {
+    fs::create_directories(folder);
+    fs::copy(last, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    fs::remove(folder + "/DONE");
+    auto state = nlohmann::ordered_json::parse(file_text(last + "/state.json"));
+    auto& method = state["recipe"]["method"];
+    method["unit"] = method["units"].get<std::string>();
+    method.erase("units");
+    write_file_atomically(folder + "/state.json", state.dump());
+  });
+  Run second(json, folder_.at("run"), 2, true);
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(second.trainer->resume());
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("'unit' is now called 'units'"), std::string::npos) << said;
 }
 
 // A step that gives no number changes nothing, and is never saved.
