@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "eval/prefix_slots.h"
+#include "infer/writer.h"
 #include "tensor/arena.h"
 #include "text/utf8_stream.h"
 
@@ -38,10 +39,8 @@ class GreedyBatch {
         rules_(rules),
         options_(options),
         slots_(feeder),
-        ends_(feeder.model().config.eos),
-        texts_(prompts.size()) {
-    ends_.push_back(tokenizer_.eos());
-  }
+        ends_(end_token_ids(feeder.model())),
+        texts_(prompts.size()) {}
 
   std::vector<std::string> run() {
     while (next_ < order_.size() || !jobs_.empty()) {
@@ -127,7 +126,9 @@ class GreedyBatch {
   const GenerationRules& rules_;
   const BatchOptions& options_;
   PrefixSlots slots_;
-  std::vector<int32_t> ends_;
+  // As in generate. The harness ends at the tokenizer's EOS and at what generation_config.json lists, which
+  // in chat models is the end of a turn too; a GGUF file of the same model names one of them only.
+  const std::vector<int32_t> ends_;
   size_t next_ = 0;  // of order_
   std::vector<Job> jobs_;
   std::vector<std::string> texts_;
