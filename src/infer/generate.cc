@@ -131,10 +131,11 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   if (prompt.empty())
     fail("the prompt has no tokens, and this model's tokenizer adds no BOS: give it at least one");
   if (prompt.size() > context) {
-    fail("the prompt has {} tokens, the context {}: shorten the prompt or raise -c", prompt.size(), context);
+    fail("the prompt has {} tokens, the context {}: shorten the prompt or use a longer context",
+         prompt.size(), context);
   }
   if (options.context_shift && context < 4)
-    fail("--context-shift needs a context of at least 4 tokens, got {}", context);
+    fail("shifting the context needs a context of at least 4 tokens, got {}", context);
   Run run(feeder_.model(), options, prompt);
   GenerateResult& result = run.result;
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
