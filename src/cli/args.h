@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+
 namespace fathom {
 
 class Args {
@@ -43,6 +45,16 @@ class Args {
   struct Parser;
   std::unique_ptr<Parser> parser_;
 };
+
+// f(), an option's value put to use. Its UsageError is one with the option's name in front.
+template <class F>
+auto from_option(const std::string& name, F&& f) {
+  try {
+    return f();
+  } catch (const UsageError& error) {
+    throw UsageError(name + ": " + error.what());
+  }
+}
 
 // A whole number in [least, most]; `name` starts the message of the UsageError.
 int64_t parse_integer(const std::string& name, const std::string& text, int64_t least, int64_t most);

@@ -1,4 +1,4 @@
-// The options that verbs share, as CLI.md has them.
+// The options that verbs share, as docs/cli.md has them.
 #pragma once
 
 #include <optional>

@@ -23,8 +23,13 @@ void check_task_options(const std::string& verb, const TaskChoice& choice) {
 
 std::vector<Task> load_tasks(const TaskChoice& choice) {
   std::vector<Task> tasks;
-  for (const std::string& name : split_list("--tasks", choice.names))
-    tasks.push_back(load_task(name, choice.options));
+  for (const std::string& name : split_list("--tasks", choice.names)) {
+    try {
+      tasks.push_back(load_task(name, choice.options));
+    } catch (const NoDataFolder& error) {
+      throw UsageError(fmt::format("{}: name it with --data-dir", error.what()));
+    }
+  }
   return tasks;
 }
 

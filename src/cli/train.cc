@@ -67,7 +67,7 @@ Recipe read_recipe(const Options& o) {
   if (!o.data.empty()) recipe.train.data = o.data;
   if (!o.seed.empty())
     recipe.train.seed = static_cast<uint64_t>(parse_integer("--seed", o.seed, 0, INT64_MAX));
-  for (const std::string& assignment : o.assignments) recipe.set(assignment);
+  for (const std::string& assignment : o.assignments) from_option("--set", [&] { recipe.set(assignment); });
   if (o.steps > 0) recipe.train.steps = o.steps;
   if (!recipe.train.base.empty()) recipe.method->start_from_pretrained();
   recipe.check();

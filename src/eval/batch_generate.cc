@@ -6,7 +6,9 @@
 namespace fathom {
 namespace {
 
-// Greedy, until a stop string, an end token of the model or the last token that the rules allow.
+// Greedy, until a stop string, an end token or the last token that the rules allow. The end tokens are those
+// of generate. The harness ends at the tokenizer's EOS and at what generation_config.json lists, which in
+// chat models is the end of a turn too; a GGUF file of the same model names one of them only.
 Request request_for(const ItemRequests& item, const GenerationRules& rules) {
   Request request;
   request.prompt = item.front().tokens;

@@ -68,7 +68,8 @@ std::vector<TokenRequest> RequestEncoder::rolling(std::string_view text) const {
 TokenRequest RequestEncoder::prompt(std::string_view text, int64_t max_tokens) const {
   const int64_t most = context_ - max_tokens;
   if (most <= 0)
-    fail("the task generates up to {} tokens and the context has only {}: raise -c", max_tokens, context_);
+    fail("the task generates up to {} tokens and the context has only {}: use a longer one", max_tokens,
+         context_);
   TokenRequest request;
   request.tokens = encode(text);
   if (request.tokens.empty()) request.tokens.push_back(prefix_);

@@ -13,6 +13,7 @@
 #include "infer/plain_answer_test.h"
 #include "infer/score.h"
 #include "infer/story_model_test.h"
+#include "infer/writer.h"
 
 namespace fathom {
 namespace {
@@ -218,6 +219,55 @@ TEST_P(Examples, GeneratesWhatIsGeneratedAlone) {
       for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(result.items[i].text, alone[i]);
     }
   }
+}
+
+// A tokenizer one of whose words is a chat model's end of a turn.
+class WithEndOfTurn : public Tokenizer {
+ public:
+  WithEndOfTurn(std::shared_ptr<const Tokenizer> inner, int32_t end) : inner_(std::move(inner)), end_(end) {}
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options) const override {
+    return inner_->encode(text, options);
+  }
+  std::string piece(int32_t id, bool show) const override { return inner_->piece(id, show); }
+  std::string decode(const std::vector<int32_t>& ids, bool show) const override {
+    return inner_->decode(ids, show);
+  }
+  int32_t vocab_size() const override { return inner_->vocab_size(); }
+  int32_t id_of(std::string_view token) const override {
+    return token == "<|im_end|>" ? end_ : inner_->id_of(token);
+  }
+  std::string token(int32_t id) const override { return id == end_ ? "<|im_end|>" : inner_->token(id); }
+  bool is_special(int32_t id) const override { return id == end_ || inner_->is_special(id); }
+  int32_t bos() const override { return inner_->bos(); }
+  int32_t eos() const override { return inner_->eos(); }
+  bool adds_bos() const override { return inner_->adds_bos(); }
+  bool adds_eos() const override { return inner_->adds_eos(); }
+  std::string kind() const override { return inner_->kind(); }
+
+ private:
+  std::shared_ptr<const Tokenizer> inner_;
+  int32_t end_;
+};
+
+TEST(Evaluate, AnswersEndWhereGeneratedOnesDo) {
+  StoryModel story;
+  const std::vector<ItemRequests> prompts{
+      {RequestEncoder(*story.model.tokenizer, 512).prompt("Once upon a time, there was a", 12)}};
+  GenerateOptions options;
+  options.sampler.temperature = 0;
+  options.max_tokens = 12;
+  const std::vector<int32_t> words = Generator(story.feeder).run(prompts[0].front().tokens, options).ids;
+  const auto last = std::find_if(words.begin() + 1, words.end(),
+                                 [&](int32_t id) { return std::count(words.begin(), words.end(), id) == 1; });
+  ASSERT_NE(last, words.end());
+  story.feeder.truncate(0, 0);
+  story.model.tokenizer = std::make_shared<WithEndOfTurn>(story.model.tokenizer, *last);
+  options.end_ids = end_token_ids(story.model);
+  const GenerateResult alone = Generator(story.feeder).run(prompts[0].front().tokens, options);
+  EXPECT_EQ(alone.ids, std::vector<int32_t>(words.begin(), last));
+  story.feeder.truncate(0, 0);
+  EXPECT_EQ(generate_items(story.feeder, prompts, in_order(1), {{}, 12, AnswerRule::kNone}, {})[0],
+            story.model.tokenizer->decode(alone.ids));
 }
 
 TEST(Evaluate, PredictsTheLikeliest) {

@@ -145,10 +145,9 @@ void SweepCache::claim(const std::string& what, const std::string& identity) {
     return;
   }
   if (found->second == identity) return;
-  fail(
-      "{}: what is kept there was made with another {} ({}; now {}): give a new folder with -o, or delete {}",
-      printable(folder_), printable(what), printable(found->second, 80), printable(identity, 80),
-      printable(path_));
+  fail("{}: what is kept there was made with another {} ({}; now {}): use a new folder, or delete {}",
+       printable(folder_), printable(what), printable(found->second, 80), printable(identity, 80),
+       printable(path_));
 }
 
 const SweepChunk* SweepCache::chunk(const std::string& key) const {

@@ -125,8 +125,7 @@ TEST(SweepCache, RefusesWhatBelongsToSomethingElse) {
   cache.claim("model", "one");
   cache.claim("task", "new");
   const std::string error = error_of([&] { cache.claim("model", "two"); });
-  EXPECT_NE(error.find("made with another model (one; now two): give a new folder with -o"),
-            std::string::npos)
+  EXPECT_NE(error.find("made with another model (one; now two): use a new folder"), std::string::npos)
       << error;
   EXPECT_NE(error_of([] { SweepCache("/dev/null"); }).find("cannot write"), std::string::npos);
 }

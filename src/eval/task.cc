@@ -154,7 +154,8 @@ void add_examples(Task& task, const std::vector<EvalItem>& all, const std::strin
   std::vector<EvalItem> other;
   if (task.shots > 0) {
     if (!spec.few_shot)
-      throw UsageError(fmt::format("--shots: {} has no few-shot form", printable(spec.name)));
+      throw UsageError(fmt::format("the task {} has no few-shot form: expected 0 examples, got {}",
+                                   printable(spec.name), task.shots));
     const std::string prefix = folder + "/fewshot5_prefix.txt";
     if (!folder.empty() && task.shots == 5 && std::filesystem::exists(prefix)) fixed = read_text_file(prefix);
     if (fixed.empty() && !spec.example_split.empty())
@@ -213,8 +214,8 @@ Task load_task(const std::string& name, const TaskOptions& options) {
   }
   const std::string folder_name = found->folder.empty() ? name : found->folder;
   if (options.data_dir.empty())
-    throw UsageError(fmt::format("the task {} needs --data-dir, the folder that holds {}/{}.jsonl", name,
-                                 folder_name, found->split));
+    throw NoDataFolder(fmt::format("the task {} needs the folder of the benchmarks, which holds {}/{}.jsonl",
+                                   name, folder_name, found->split));
   Task task;
   task.spec = *found;
   const std::string folder = options.data_dir + "/" + folder_name;

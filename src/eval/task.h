@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "eval/answers.h"
 #include "eval/forms.h"
 #include "eval/item.h"
@@ -24,7 +25,7 @@ struct GenerationRules {
 
 struct TaskSpec {
   std::string name;
-  std::string folder = "";    // of its files under --data-dir; "": the name
+  std::string folder = "";    // of its files under data_dir; "": the name
   std::string right = "acc";  // what the share of right items is called, where they are not written
   TaskKind kind = TaskKind::kChoice;
   ItemReader read = nullptr;
@@ -50,6 +51,12 @@ struct Task {
   TaskSpec spec;
   std::vector<EvalItem> items;  // with description and examples in front
   int64_t shots = 0;
+};
+
+// A known task without TaskOptions::data_dir.
+class NoDataFolder : public UsageError {
+ public:
+  using UsageError::UsageError;
 };
 
 // `name`: a known task, or a user's .jsonl (see form_of) or .txt, whose documents stand between lines

@@ -1,6 +1,7 @@
 #include "infer/chat_encoding.h"
 
 #include "base/format.h"
+#include "cli/args.h"
 
 namespace fathom {
 
@@ -10,17 +11,22 @@ ChatTemplate chat_template_of(const Model& model, const std::string& name) {
   const Tokenizer& tokenizer = *model.tokenizer;
   const auto written = [&](int32_t id) { return id < 0 ? std::string() : tokenizer.token(id); };
   const std::string bos = written(tokenizer.bos()), eos = written(tokenizer.eos());
-  if (!name.empty() && name != "auto") return ChatTemplate::named(name, bos, eos);
+  if (!name.empty() && name != "auto")
+    return from_option("--chat-template", [&] { return ChatTemplate::named(name, bos, eos); });
   if (tokenizer.chat_template().empty()) {
     fail("{}: the model's files hold no chat template; choose one with --chat-template: {}",
          printable(model.path), ChatTemplate::known_names());
   }
-  return ChatTemplate::recognise(tokenizer.chat_template(), bos, eos);
+  try {
+    return ChatTemplate::recognise(tokenizer.chat_template(), bos, eos);
+  } catch (const UserError& error) {
+    fail("{}; choose one with --chat-template", error.what());
+  }
 }
 
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                  const std::vector<ChatMessage>& messages) {
-  return tokenizer.encode(chat.render(messages, true), {.add_special = false, .parse_special = true});
+  return chat.encode(tokenizer, messages, true);
 }
 
 }  // namespace fathom

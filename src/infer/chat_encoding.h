@@ -13,8 +13,8 @@ namespace fathom {
 // UserError.
 ChatTemplate chat_template_of(const Model& model, const std::string& name);
 
-// The conversation with the assistant's turn opened. Special tokens are those of the template; BOS is in it
-// where the template has one.
+// The conversation with the assistant's turn opened. Special tokens are those of the template, whatever the
+// messages say; BOS is in it where the template has one.
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                  const std::vector<ChatMessage>& messages);
 

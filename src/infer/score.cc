@@ -22,7 +22,8 @@ ScoreResult score(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptio
   const auto total = static_cast<int64_t>(ids.size());
   if (total == 0) fail("score: the text has no tokens");
   if (total > cache.context())
-    fail("score: the text has {} tokens, the context {}: shorten it or raise -c", total, cache.context());
+    fail("score: the text has {} tokens, the context {}: shorten it or use a longer context", total,
+         cache.context());
   feeder.truncate(sequence, 0);
 
   ScoreResult result;

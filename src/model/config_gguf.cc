@@ -5,20 +5,10 @@
 #include <set>
 
 #include "base/format.h"
+#include "model/architecture.h"
 
 namespace fathom {
 namespace {
-
-struct ArchitectureName {
-  const char *gguf, *ours;
-};
-constexpr ArchitectureName kNames[] = {{"llama", "llama"},
-                                       {"qwen2", "qwen2"},
-                                       {"qwen3", "qwen3"},
-                                       {"olmo2", "olmo2"},
-                                       {"gemma2", "gemma2"},
-                                       {"gemma3", "gemma3_text"},
-                                       {"skip_middle", "skip_middle"}};
 
 // The keys below "<architecture>." that we read or that change nothing here.
 const std::set<std::string> kKnownKeys{"context_length",
@@ -102,12 +92,11 @@ class Reader {
 };
 
 std::string our_name(const GgufFile& file, const std::string& architecture) {
-  std::string all;
-  for (const ArchitectureName& name : kNames) {
-    if (architecture == name.gguf) return name.ours;
-    all += std::string(all.empty() ? "" : ", ") + name.gguf;
-  }
-  fail("{}: gguf: architecture '{}' is not supported ({})", file.path(), printable(architecture), all);
+  const Architecture* row = find_gguf_architecture(architecture);
+  if (!row)
+    fail("{}: gguf: architecture '{}' is not supported ({})", file.path(), printable(architecture),
+         gguf_architecture_names());
+  return row->name;
 }
 
 // What llama.cpp takes for these architectures, whatever a file says.
@@ -121,8 +110,7 @@ double yarn_magnitude(float factor) {
 // Of q·k: what llama.cpp takes. The 27B Gemmas scale by the width per head, which no key says; their depth
 // tells them apart.
 float assumed_attention_scale(const ModelConfig& config) {
-  const std::string& a = config.architecture;
-  const bool deep = (a == "gemma2" && config.layers == 46) || (a == "gemma3_text" && config.layers == 62);
+  const bool deep = config.layers == architecture_of(config).gguf_deep_layers;
   return 1.0f / std::sqrt(static_cast<float>(deep ? config.width / config.heads : config.head_dim));
 }
 
@@ -151,7 +139,7 @@ void read_rope(const GgufFile& file, const Reader& keys, ModelConfig& config) {
     fail("{}: gguf: RoPE scaling '{}' is not supported (none, linear, yarn)", file.path(), printable(type));
   }
   config.local_rope = rope;
-  if (config.architecture == "gemma3_text") {
+  if (architecture_of(config).local_rope) {
     config.has_local_rope = true;
     config.local_rope = {.theta = keys.number("rope.freq_base_swa", 10000)};
   }
@@ -159,12 +147,11 @@ void read_rope(const GgufFile& file, const Reader& keys, ModelConfig& config) {
 
 void read_windows(const GgufFile& file, const Reader& keys, ModelConfig& config) {
   config.windows.assign(static_cast<size_t>(config.layers), 0);
-  const std::string& a = config.architecture;
-  const int64_t usual = a == "gemma2" ? 4096 : 0;
-  const int64_t window = keys.integer("attention.sliding_window", usual);
+  const Architecture& a = architecture_of(config);
+  const int64_t window = keys.integer("attention.sliding_window", a.gguf_window);
   if (window < 0 || window > INT32_MAX)
     fail("{}: gguf: the attention window cannot be {}", file.path(), window);
-  if (window > 0 && !a.starts_with("gemma")) {
+  if (window > 0 && a.windows != LayersWithWindow::kAllButEvery) {
     fail("{}: gguf: '{}' is {}: windows of this architecture are not supported", file.path(),
          keys.key("attention.sliding_window"), window);
   }
@@ -174,9 +161,8 @@ void read_windows(const GgufFile& file, const Reader& keys, ModelConfig& config)
     fail("{}: gguf: '{}' must say yes or no for each of {} layers", file.path(),
          keys.key("attention.sliding_window_pattern"), config.layers);
   }
-  const int64_t pattern = a == "gemma2" ? 2 : 6;
   const int64_t every =
-      flags ? pattern : std::max<int64_t>(1, keys.integer("attention.sliding_window_pattern", pattern));
+      flags ? a.every : std::max<int64_t>(1, keys.integer("attention.sliding_window_pattern", a.every));
   for (int64_t i = 0; i < config.layers && window > 0; ++i) {
     const bool slide = slides ? (*slides)[static_cast<size_t>(i)] != 0 : (i + 1) % every != 0;
     config.windows[static_cast<size_t>(i)] = slide ? static_cast<int32_t>(window) : 0;
@@ -184,28 +170,24 @@ void read_windows(const GgufFile& file, const Reader& keys, ModelConfig& config)
 }
 
 void read_switches(const GgufFile& file, const Reader& keys, ModelConfig& config) {
-  const std::string& a = config.architecture;
+  const Architecture& a = architecture_of(config);
   config.tied = !file.find_tensor("output.weight");
   config.qkv_bias = file.find_tensor("blk.0.attn_q.bias") != nullptr;
   config.attention_output_bias = file.find_tensor("blk.0.attn_output.bias") != nullptr;
   config.ffn_bias = file.find_tensor("blk.0.ffn_gate.bias") != nullptr;
-  config.rope_style = gguf_rope_style(config);
-  if (a == "qwen3" || a == "gemma3_text") config.qk_norm = QkNorm::kPerHead;
-  if (a == "olmo2") {
-    config.qk_norm = QkNorm::kFullWidth;
-    config.norm_placement = NormPlacement::kAfter;
-  }
-  if (a == "skip_middle") {
+  config.rope_style = a.gguf_rope_style;
+  config.qk_norm = a.qk_norm;
+  config.norm_placement = a.norm_placement;
+  config.activation = a.activation;
+  if (a.norms_as_the_file_says) {
     const bool sandwich = file.find_tensor("blk.0.post_attention_norm.weight") != nullptr;
     config.norm_placement = sandwich ? NormPlacement::kSandwich : NormPlacement::kBefore;
     config.embedding_norm = file.find_tensor("token_embd_norm.weight") != nullptr;
   }
-  if (a == "gemma2" || a == "gemma3_text") {
-    config.norm_placement = NormPlacement::kSandwich;
-    config.activation = Activation::kGeluTanh;
-    config.embedding_scale = std::sqrt(static_cast<float>(config.width));
-    config.attention_soft_cap = keys.number("attn_logit_softcapping", a == "gemma2" ? 50 : 0);
-    config.logit_soft_cap = keys.number("final_logit_softcapping", a == "gemma2" ? 30 : 0);
+  if (a.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.width));
+  if (a.soft_cap_keys) {
+    config.attention_soft_cap = keys.number("attn_logit_softcapping", a.attention_soft_cap);
+    config.logit_soft_cap = keys.number("final_logit_softcapping", a.logit_soft_cap);
   }
   config.attention_scale = keys.number("attention.scale", assumed_attention_scale(config));
   if (!file.boolean(keys.key("attention.causal"), true)) {
@@ -233,14 +215,11 @@ GgufKeyValue string_pair(const std::string& key, const std::string& value) {
 }  // namespace
 
 std::string gguf_architecture(const ModelConfig& config) {
-  for (const ArchitectureName& name : kNames) {
-    if (config.architecture == name.ours) return name.gguf;
-  }
-  return "llama";  // mistral: the same computation, with a window
+  return architecture_of(config).gguf;
 }
 
 RopeStyle gguf_rope_style(const ModelConfig& config) {
-  return gguf_architecture(config) == "llama" ? RopeStyle::kPairs : RopeStyle::kHalves;
+  return architecture_of(config).gguf_rope_style;
 }
 
 ModelConfig config_from_gguf(const GgufFile& file) {
@@ -291,33 +270,33 @@ namespace {
 
 // A GGUF file names an architecture and a few numbers; the rest is what llama.cpp computes for that name.
 void refuse_what_gguf_cannot_say(const ModelConfig& config) {
-  const std::string& a = config.architecture;
-  const std::string target = gguf_architecture(config);
+  const Architecture& a = architecture_of(config);
   const auto cannot = [&](const std::string& what) {
     fail("GGUF cannot say {} for the architecture '{}': llama.cpp would compute something else", what,
-         target);
+         a.gguf);
   };
-  const bool gemma = a.starts_with("gemma");
   const bool windows =
       std::any_of(config.windows.begin(), config.windows.end(), [](int32_t w) { return w > 0; });
-  if (windows && !gemma) cannot("that layers have attention windows (sliding_window)");
-  if (!windows && a == "gemma2") cannot("that no layer has an attention window");
-  if ((config.activation == Activation::kGeluTanh) != gemma) cannot("that the activation is another one");
+  if (windows && a.windows != LayersWithWindow::kAllButEvery)
+    cannot("that layers have attention windows (sliding_window)");
+  if (!windows && a.gguf_window > 0) cannot("that no layer has an attention window");
+  if (config.activation != a.activation) cannot("that the activation is another one");
   if (std::abs(config.attention_scale / assumed_attention_scale(config) - 1) > 1e-6f) {
     cannot(fmt::format("that q·k is scaled by {} and not {} (query_pre_attn_scalar)", config.attention_scale,
                        assumed_attention_scale(config)));
   }
-  if (a == "gemma2" && !config.tied) cannot("that the output matrix is not the embedding");
-  if (a == "gemma2" && !(config.attention_soft_cap > 0 && config.logit_soft_cap > 0))
+  if (a.gguf_tied && !config.tied) cannot("that the output matrix is not the embedding");
+  if (a.attention_soft_cap > 0 && !(config.attention_soft_cap > 0 && config.logit_soft_cap > 0))
     cannot("that there is no soft-cap");
-  if (a != "gemma2" && config.attention_soft_cap > 0) cannot("that attention has a soft-cap");
-  if (!gemma && config.logit_soft_cap > 0) cannot("that logits have a soft-cap");
-  if ((a == "qwen2" || a == "olmo2") && config.heads * config.head_dim != config.width) {
+  if (a.attention_soft_cap == 0 && config.attention_soft_cap > 0) cannot("that attention has a soft-cap");
+  if (!a.soft_cap_keys && config.logit_soft_cap > 0) cannot("that logits have a soft-cap");
+  if (!a.gguf_head_dim && config.heads * config.head_dim != config.width) {
     cannot(
         fmt::format("that {} heads of {} are not the width {}", config.heads, config.head_dim, config.width));
   }
   const RopeConfig& rope = config.rope;
-  if (rope.scaling == RopeScaling::kLlama3 && target != "llama") cannot("that RoPE is scaled as in Llama 3");
+  if (rope.scaling == RopeScaling::kLlama3 && !a.gguf_rope_factors)
+    cannot("that RoPE is scaled as in Llama 3");
   if (rope.scaling == RopeScaling::kYarn && !rope.truncate) cannot("YaRN's \"truncate\": false");
   if (rope.scaling == RopeScaling::kYarn && (rope.beta_fast != kBetaFast || rope.beta_slow != kBetaSlow)) {
     cannot(fmt::format("YaRN's betas {} and {} (readers take {} and {})", rope.beta_fast, rope.beta_slow,
@@ -332,8 +311,8 @@ void add_windows(const ModelConfig& config, const std::string& prefix, std::vect
   const int32_t window = *std::max_element(config.windows.begin(), config.windows.end());
   if (window == 0) return;
   out.push_back(integer_pair(prefix + "attention.sliding_window", window));
-  const size_t every =
-      config.architecture == "gemma2" ? 2 : 6;  // what readers take where the next key is not there
+  // What readers take where the next key is not there.
+  const auto every = static_cast<size_t>(architecture_of(config).every);
   bool usual = true;
   std::vector<int64_t> slides;
   for (size_t i = 0; i < config.windows.size(); ++i) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/format.h"
+#include "model/architecture.h"
 #include "model/config.h"
 #include "text/tokenizer_json.h"
 
@@ -223,14 +224,15 @@ RopeConfig rope_from(const Json& object, float theta, int64_t context, const std
 }
 
 void read_rope(Keys& keys, ModelConfig& config) {
-  const float theta = keys.number("rope_theta", config.architecture == "gemma3_text" ? 1e6 : 1e4);
+  const Architecture& a = architecture_of(config);
+  const float theta = keys.number("rope_theta", a.rope_theta);
   const float local_theta = keys.number("rope_local_base_freq", 1e4);
   keys.only("partial_rotary_factor", 1.0);
   const Json* parameters = keys.find("rope_parameters");
   const Json* scaling = keys.find("rope_scaling");
   const std::string where = keys.where() + (parameters ? ": rope_parameters" : ": rope_scaling");
   const Json* source = parameters ? parameters : scaling;
-  config.has_local_rope = config.architecture == "gemma3_text";
+  config.has_local_rope = a.local_rope;
   config.rope.theta = theta;
   config.local_rope.theta = config.has_local_rope ? local_theta : theta;
   if (!source) return;
@@ -251,17 +253,16 @@ void read_rope(Keys& keys, ModelConfig& config) {
 // pattern.
 void read_windows(Keys& keys, ModelConfig& config) {
   config.windows.assign(static_cast<size_t>(std::clamp<int64_t>(config.layers, 0, 1 << 16)), 0);
-  const std::string& a = config.architecture;
-  const bool qwen = a == "qwen2" || a == "qwen3";
+  const Architecture& a = architecture_of(config);
+  const bool from_one_on = a.windows == LayersWithWindow::kFromOneOn;
   // What transformers takes where the key is left out; null switches windows off.
-  const bool usual = a == "mistral" || a == "gemma2" || a == "gemma3_text" || qwen;
-  const int64_t window = keys.integer("sliding_window", usual ? 4096 : 0, 0);
+  const int64_t usual = a.windows == LayersWithWindow::kNone ? 0 : 4096;
+  const int64_t window = keys.integer("sliding_window", usual, 0);
   if (window < 0 || window > INT32_MAX)
     fail("{}: 'sliding_window' must not be negative or huge, got {}", keys.where(), window);
-  const int64_t pattern =
-      std::max<int64_t>(1, keys.integer("sliding_window_pattern", a == "gemma3_text" ? 6 : 2));
-  const bool used = keys.boolean("use_sliding_window", !qwen);
-  const int64_t first = qwen ? keys.integer("max_window_layers", 28) : 0;
+  const int64_t every = std::max<int64_t>(1, keys.integer("sliding_window_pattern", a.every));
+  const bool used = keys.boolean("use_sliding_window", !from_one_on);
+  const int64_t first = from_one_on ? keys.integer("max_window_layers", 28) : 0;
   const Json* types = keys.find("layer_types");
   if (types && (!types->is_array() || types->size() != config.windows.size())) {
     fail("{}: 'layer_types' must list {} layers", keys.where(), config.layers);
@@ -269,8 +270,8 @@ void read_windows(Keys& keys, ModelConfig& config) {
   if (window == 0 || !used) return;
   for (size_t i = 0; i < config.windows.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
-    bool slides = a == "mistral" || (qwen && layer >= first) ||
-                  ((a == "gemma2" || a == "gemma3_text") && (layer + 1) % pattern != 0);
+    bool slides = a.windows == LayersWithWindow::kAll || (from_one_on && layer >= first) ||
+                  (a.windows == LayersWithWindow::kAllButEvery && (layer + 1) % every != 0);
     if (types) {
       const Json& type = (*types)[i];
       if (type != "sliding_attention" && type != "full_attention") {
@@ -283,40 +284,37 @@ void read_windows(Keys& keys, ModelConfig& config) {
   }
 }
 
-Activation activation_of(Keys& keys, const std::string& architecture) {
-  const bool gemma = architecture.starts_with("gemma");
-  // Gemma has both keys and transformers reads the second alone: the first is "gelu" in old files and means
-  // the tanh form.
-  if (gemma) keys.ignore({"hidden_act"});
-  const char* key = gemma ? "hidden_activation" : "hidden_act";
-  const std::string name = keys.string(key, gemma ? "gelu_pytorch_tanh" : "silu");
+Activation activation_of(Keys& keys, const Architecture& a) {
+  // Gemma has both keys and transformers reads hidden_activation alone: the other is "gelu" in old files and
+  // means the tanh form.
+  const std::string key = a.activation_key;
+  if (key != "hidden_act") keys.ignore({"hidden_act"});
+  const bool silu = a.activation == Activation::kSilu;
+  const std::string name = keys.string(key.c_str(), silu ? "silu" : "gelu_pytorch_tanh");
   if (name == "silu" || name == "swish") return Activation::kSilu;
   if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
   fail("{}: activation '{}' is not supported (silu, gelu_pytorch_tanh)", keys.where(), printable(name));
 }
 
 void read_switches(Keys& keys, ModelConfig& config) {
-  const std::string& a = config.architecture;
+  const Architecture& a = architecture_of(config);
   config.activation = activation_of(keys, a);
-  if (a == "llama" || a == "skip_middle") {
+  config.qk_norm = a.qk_norm;
+  config.norm_placement = a.norm_placement;
+  config.norm_weight_offset = a.norm_offset;
+  if (a.biases == Biases::kAsTheFileSays) {
     const bool bias = keys.boolean("attention_bias", false);
     config.qkv_bias = config.attention_output_bias = bias;
     config.ffn_bias = keys.boolean("mlp_bias", false);
-  } else if (a == "qwen2") {
+  } else if (a.biases == Biases::kQkv) {
     config.qkv_bias = true;
-    keys.only("use_mrope", false);
   } else {
     keys.only("attention_bias", false);
     keys.only("mlp_bias", false);
   }
-  if (a == "qwen3") config.qk_norm = QkNorm::kPerHead;
   keys.only("rope_interleaved", false);
-  if (a == "olmo2") {
-    config.qk_norm = QkNorm::kFullWidth;
-    config.norm_placement = NormPlacement::kAfter;
-    keys.only("clip_qkv", nullptr);
-  }
-  if (a == "skip_middle") {
+  if (a.off_key) keys.only(a.off_key, a.off_is_null ? Json(nullptr) : Json(false));
+  if (a.norms_as_the_file_says) {
     const std::string placement = keys.string("block_norm", "sandwich");
     if (placement != "sandwich" && placement != "before") {
       fail("{}: 'block_norm' must be sandwich or before, got '{}'", keys.where(), printable(placement));
@@ -324,16 +322,12 @@ void read_switches(Keys& keys, ModelConfig& config) {
     config.norm_placement = placement == "sandwich" ? NormPlacement::kSandwich : NormPlacement::kBefore;
     config.embedding_norm = keys.boolean("embedding_norm", true);
   }
-  if (a == "gemma2" || a == "gemma3_text") {
-    config.norm_placement = NormPlacement::kSandwich;
-    config.norm_weight_offset = 1.0f;
-    // transformers rounds the scale to the weights' dtype; in f32 it is the square root itself.
-    config.embedding_scale = std::sqrt(static_cast<float>(config.width));
-    config.attention_scale = 1.0f / std::sqrt(keys.number("query_pre_attn_scalar", 256));
-    config.attention_soft_cap = keys.number("attn_logit_softcapping", a == "gemma2" ? 50 : 0, 0);
-    config.logit_soft_cap = keys.number("final_logit_softcapping", a == "gemma2" ? 30 : 0, 0);
-    keys.only("use_bidirectional_attention", false);
-    if (a == "gemma3_text") config.qk_norm = QkNorm::kPerHead;
+  // transformers rounds the scale to the weights' dtype; in f32 it is the square root itself.
+  if (a.scales_embedding) config.embedding_scale = std::sqrt(static_cast<float>(config.width));
+  if (a.scalar_key) config.attention_scale = 1.0f / std::sqrt(keys.number("query_pre_attn_scalar", 256));
+  if (a.soft_cap_keys) {
+    config.attention_soft_cap = keys.number("attn_logit_softcapping", a.attention_soft_cap, 0);
+    config.logit_soft_cap = keys.number("final_logit_softcapping", a.logit_soft_cap, 0);
   }
 }
 
@@ -346,16 +340,9 @@ void read_tokens(Keys& keys, ModelConfig& config) {
   }
 }
 
-constexpr const char* kArchitectures[] = {"llama", "mistral", "qwen2",       "qwen3",
-                                          "olmo2", "gemma2",  "gemma3_text", "skip_middle"};
-
-std::string architecture_of(Keys& keys) {
+std::string read_architecture(Keys& keys) {
   const std::string name = keys.string("model_type", "");
-  std::string all;
-  for (const char* known : kArchitectures) {
-    if (name == known) return name;
-    all += std::string(all.empty() ? "" : ", ") + known;
-  }
+  if (find_architecture(name)) return name;
   if (keys.find("text_config")) {
     fail(
         "{}: architecture '{}' wraps a text model in vision or audio parts, which are not supported: save "
@@ -363,14 +350,13 @@ std::string architecture_of(Keys& keys) {
         "gemma3: transformers' Gemma3ForCausalLM, model_type gemma3_text)",
         keys.where(), printable(name));
   }
-  fail("{}: architecture '{}' is not supported ({})", keys.where(), printable(name), all);
+  fail("{}: architecture '{}' is not supported ({})", keys.where(), printable(name), architecture_names());
 }
 
 // Llama counted one key/value head for each head before it had fewer; the other architectures always say.
 int64_t kv_heads_of(Keys& keys, const ModelConfig& config) {
-  const std::string& a = config.architecture;
-  const bool optional = a == "llama" || a == "olmo2" || a == "skip_middle";
-  return optional ? keys.integer("num_key_value_heads", config.heads) : keys.integer("num_key_value_heads");
+  const bool needed = architecture_of(config).kv_heads_needed;
+  return needed ? keys.integer("num_key_value_heads") : keys.integer("num_key_value_heads", config.heads);
 }
 
 }  // namespace
@@ -379,7 +365,8 @@ ModelConfig config_from_hf(const std::string& json_text, const std::string& wher
   const std::unique_ptr<Json> json = read_json_tree(json_text, where);
   Keys keys(*json, where);
   ModelConfig config;
-  config.architecture = architecture_of(keys);
+  config.architecture = read_architecture(keys);
+  const Architecture& a = architecture_of(config);
   if (const Json* quantised = keys.find("quantization_config")) {
     const std::string how = Keys(*quantised, where + ": quantization_config").string("quant_method", "?");
     fail("{}: weights quantised by '{}' are not supported: use the original checkpoint or a GGUF file", where,
@@ -390,15 +377,12 @@ ModelConfig config_from_hf(const std::string& json_text, const std::string& wher
   config.heads = keys.integer("num_attention_heads");
   config.kv_heads = kv_heads_of(keys, config);
   if (config.heads < 1) fail("{}: 'num_attention_heads' must be at least 1, got {}", where, config.heads);
-  const bool gemma = config.architecture.starts_with("gemma");
-  config.head_dim = keys.integer("head_dim", gemma                            ? 256
-                                             : config.architecture == "qwen3" ? 128
-                                                                              : config.width / config.heads);
+  config.head_dim = keys.integer("head_dim", a.head_dim > 0 ? a.head_dim : config.width / config.heads);
   config.ffn_width = keys.integer("intermediate_size");
   config.vocab = keys.integer("vocab_size");
   config.context = keys.integer("max_position_embeddings", 2048);
-  config.norm_eps = keys.number("rms_norm_eps", config.architecture == "olmo2" ? 1e-5 : 1e-6);
-  config.tied = keys.boolean("tie_word_embeddings", gemma);
+  config.norm_eps = keys.number("rms_norm_eps", a.norm_eps);
+  config.tied = keys.boolean("tie_word_embeddings", a.tied);
   if (config.head_dim > 0) config.attention_scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim));
   read_switches(keys, config);
   read_windows(keys, config);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
-#include "model/config.h"
+#include "model/architecture.h"
 
 namespace fathom {
 namespace {
@@ -45,17 +45,6 @@ Json rope_to_json(const RopeConfig& rope) {
   return nullptr;
 }
 
-const char* class_name(const std::string& architecture) {
-  if (architecture == "llama") return "LlamaForCausalLM";
-  if (architecture == "mistral") return "MistralForCausalLM";
-  if (architecture == "qwen2") return "Qwen2ForCausalLM";
-  if (architecture == "qwen3") return "Qwen3ForCausalLM";
-  if (architecture == "olmo2") return "Olmo2ForCausalLM";
-  if (architecture == "gemma2") return "Gemma2ForCausalLM";
-  if (architecture == "gemma3_text") return "Gemma3ForCausalLM";
-  return "SkipMiddleForCausalLM";
-}
-
 // 256 for a scale of 1/16: the whole number that gives just this scale where there is one.
 Json pre_attention_scalar(float scale) {
   const double scalar = 1.0 / (static_cast<double>(scale) * static_cast<double>(scale));
@@ -64,8 +53,8 @@ Json pre_attention_scalar(float scale) {
 }
 
 void add_windows(const ModelConfig& config, Json& json) {
-  const std::string& a = config.architecture;
-  const bool qwen = a == "qwen2" || a == "qwen3", gemma = a.starts_with("gemma");
+  const LayersWithWindow layers = architecture_of(config).windows;
+  const bool from_one_on = layers == LayersWithWindow::kFromOneOn;
   int32_t window = 0, first = -1;
   Json types = Json::array();
   for (size_t i = 0; i < config.windows.size(); ++i) {
@@ -73,28 +62,28 @@ void add_windows(const ModelConfig& config, Json& json) {
     window = std::max(window, config.windows[i]);
     types.push_back(config.windows[i] > 0 ? "sliding_attention" : "full_attention");
   }
-  if (a == "mistral" || window > 0) json["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
-  if (gemma || (qwen && window > 0)) json["layer_types"] = types;
-  if (qwen && window > 0) {
+  if (layers == LayersWithWindow::kAll || window > 0)
+    json["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
+  if (layers == LayersWithWindow::kAllButEvery || (from_one_on && window > 0)) json["layer_types"] = types;
+  if (from_one_on && window > 0) {
     json["use_sliding_window"] = true;
     json["max_window_layers"] = first;
   }
 }
 
 void add_switches(const ModelConfig& config, Json& json) {
-  const std::string& a = config.architecture;
-  json[a.starts_with("gemma") ? "hidden_activation" : "hidden_act"] =
-      config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
-  if (a == "llama" || a == "skip_middle") {
+  const Architecture& a = architecture_of(config);
+  json[a.activation_key] = config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
+  if (a.biases == Biases::kAsTheFileSays) {
     json["attention_bias"] = config.qkv_bias;
     json["mlp_bias"] = config.ffn_bias;
   }
-  if (a == "skip_middle") {
+  if (a.norms_as_the_file_says) {
     json["block_norm"] = config.norm_placement == NormPlacement::kSandwich ? "sandwich" : "before";
     json["embedding_norm"] = config.embedding_norm;
   }
-  if (a.starts_with("gemma")) {
-    json["query_pre_attn_scalar"] = pre_attention_scalar(config.attention_scale);
+  if (a.scalar_key) json["query_pre_attn_scalar"] = pre_attention_scalar(config.attention_scale);
+  if (a.soft_cap_keys) {
     json["attn_logit_softcapping"] = or_null(config.attention_soft_cap);
     json["final_logit_softcapping"] = or_null(config.logit_soft_cap);
   }
@@ -103,17 +92,18 @@ void add_switches(const ModelConfig& config, Json& json) {
 }  // namespace
 
 std::string config_to_hf(const ModelConfig& config, std::string_view dtype) {
-  const std::string& a = config.architecture;
-  if (a == "llama" && config.qkv_bias != config.attention_output_bias) {
+  const Architecture& a = architecture_of(config);
+  if (a.biases == Biases::kAsTheFileSays && config.qkv_bias != config.attention_output_bias) {
     fail(
-        "config.json has one key for the biases of q, k, v and o of the architecture 'llama', and this model "
-        "has some of them only");
+        "config.json has one key for the biases of q, k, v and o of the architecture '{}', and this model "
+        "has some of them only",
+        a.name);
   }
   if (config.has_local_rope && config.local_rope.scaling != RopeScaling::kNone) {
     fail("config.json (transformers 4) cannot say that the layers with a window scale their RoPE");
   }
-  Json json{{"architectures", {class_name(a)}},
-            {"model_type", a},
+  Json json{{"architectures", {a.hf_class}},
+            {"model_type", a.name},
             {"hidden_size", config.width},
             {"num_hidden_layers", config.layers},
             {"num_attention_heads", config.heads},

@@ -80,7 +80,7 @@ ModelSource open_hf_source(const std::string& dir, const LoadOptions& options) {
   if (fs::exists(folder / "adapter_config.json") && !fs::exists(folder / "config.json")) {
     fail(
         "{}: this is an adapter (adapter_config.json), not a model: merge a LoRA into its base first, or "
-        "give the base with -m",
+        "load the base",
         printable(dir));
   }
   if (!fs::exists(folder / "config.json"))

@@ -11,6 +11,7 @@
 #include "io/atomic_folder.h"
 #include "io/gguf.h"
 #include "io/safetensors.h"
+#include "model/architecture.h"
 #include "model/config_gguf.h"
 #include "model/load.h"
 #include "model/weights.h"
@@ -231,7 +232,7 @@ SaveSummary save_gguf(Context& ctx, const Model& model, const std::string& path)
   std::vector<NamedTensor> tensors = named_weights(
       ctx, model, {.gguf_names = true, .style = gguf_rope_style(model.config), .norm_offset = 0});
   // llama.cpp looks for OLMo-2's output matrix even where it is the embedding.
-  if (model.config.architecture == "olmo2" && model.config.tied)
+  if (architecture_of(model.config).gguf_output && model.config.tied)
     tensors.push_back({"output.weight", tensors.front().tensor});
   if (model.config.rope.scaling == RopeScaling::kLlama3)
     tensors.push_back({"rope_freqs.weight", llama3_divisors(model.config)});
@@ -243,11 +244,11 @@ SaveSummary save_gguf(Context& ctx, const Model& model, const std::string& path)
 SaveSummary save_hf(Context& ctx, const Model& model, const std::string& dir, std::optional<DType> dtype) {
   if (dtype && is_block_format(*dtype))
     fail("a Hugging Face folder holds f32, f16 or bf16, not {}", name_of(*dtype));
-  const bool gemma = model.config.architecture.starts_with("gemma");
+  const float norm_offset = architecture_of(model.config).norm_offset;  // in such a folder
   ModelConfig config = model.config;
   if (model.weights.rope_factors) config.rope = llama3_from_divisors(model);
   std::vector<NamedTensor> tensors = named_weights(
-      ctx, model, {.gguf_names = false, .style = RopeStyle::kHalves, .norm_offset = gemma ? 1.0f : 0.0f});
+      ctx, model, {.gguf_names = false, .style = RopeStyle::kHalves, .norm_offset = norm_offset});
   const std::vector<WeightSpec> specs = weight_specs(model);
   DType narrowest = DType::kF32;  // of the matrices, where they agree
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -257,7 +258,8 @@ SaveSummary save_hf(Context& ctx, const Model& model, const std::string& dir, st
                             dtype.value_or(is_block_format(tensor.dtype()) ? DType::kF32 : tensor.dtype()));
     narrowest = i == 0 || tensor.dtype() == narrowest ? tensor.dtype() : DType::kF32;
   }
-  const float held = gemma && model.config.norm_weight_offset == 0 ? 1.0f : 0.0f;  // the source holds 1 + w
+  const float held =
+      model.config.norm_weight_offset == 0 ? norm_offset : 0.0f;  // the source holds offset + w
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (specs[i].matrix) continue;
     tensors[i].tensor = narrowed(ctx, tensors[i].tensor, narrowest, specs[i].norm ? held : 0.0f);

@@ -19,18 +19,32 @@
 
 namespace fathom {
 
-// The formats whose products run on integers. kQ6_K has two groups per 32 elements.
-enum IntFormat : int {
-  kIntQ8_0,
-  kIntQ4_0,
-  kIntQ4_1,
-  kIntQ5_0,
-  kIntQ5_1,
-  kIntQ4_K,
-  kIntQ5_K,
-  kIntQ6_K,
-  kIntFormats
-};
+// The formats whose products run on integers, the one list of them: FORMAT(what, Q8_0), FORMAT(what, Q4_0), …
+// Every table below is filled from it, on every instruction set, and so is the mapping from DType::kQ8_0.
+// A format that is added here needs a type of that name (Q8_0) in kernels_scalar.cc, neon_formats.h and
+// avx_formats.h, and FourQ8_0 in neon_fours.h: without one of them the tables do not compile.
+// Macros, because a template's code could be compiled with an instruction set's flags and used by others.
+#define FATHOM_INT_FORMATS(FORMAT, what) \
+  FORMAT(what, Q8_0)                     \
+  FORMAT(what, Q4_0)                     \
+  FORMAT(what, Q4_1)                     \
+  FORMAT(what, Q5_0)                     \
+  FORMAT(what, Q5_1)                     \
+  FORMAT(what, Q4_K)                     \
+  FORMAT(what, Q5_K)                     \
+  FORMAT(what, Q6_K)
+
+#define FATHOM_INT_FORMAT_NAME(prefix, F) prefix##F,
+#define FATHOM_INT_FORMAT_ENTRY(what, F) what<F>,
+#define FATHOM_INT_FORMAT_FOURS(what, F) what<Four##F>,
+
+// Tables: {what<Q8_0>, what<Q4_0>, …} and {what<FourQ8_0>, what<FourQ4_0>, …}.
+#define FATHOM_PER_FORMAT(what) \
+  { FATHOM_INT_FORMATS(FATHOM_INT_FORMAT_ENTRY, what) }
+#define FATHOM_PER_FOURS(what) \
+  { FATHOM_INT_FORMATS(FATHOM_INT_FORMAT_FOURS, what) }
+
+enum IntFormat : int { FATHOM_INT_FORMATS(FATHOM_INT_FORMAT_NAME, kInt) kIntFormats };
 
 // A row of activations as int8: x[i] ≈ scale[i / 32] * q[i].
 struct QuantRow {

@@ -208,22 +208,22 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
   }
 }
 
+template <class F>
+constexpr int kStreams = 4;
+
 }  // namespace
 
 const OneRowKernels kAvx2Row = {
-    .streams = {4, 4, 4, 4, 4, 4, 4, 4},
+    .streams = FATHOM_PER_FORMAT(kStreams),
     .quantize_row = quantize_row,
-    .dot_row = {dot_row<Q8_0>, dot_row<Q4_0>, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>, dot_row<Q4_K>,
-                dot_row<Q5_K>, dot_row<Q6_K>},
+    .dot_row = FATHOM_PER_FORMAT(dot_row),
 };
 
 const TileKernels kAvx2Tile = {
     .columns = kTileColumns,
     .pack_rows = pack_rows,
-    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
-               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
-    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
-                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+    .unpack = FATHOM_PER_FORMAT(unpack_tile),
+    .multiply = FATHOM_PER_FORMAT(multiply),
 };
 
 }  // namespace fathom

@@ -114,10 +114,8 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
 const TileKernels kAvx512Tile = {
     .columns = kTileColumns,
     .pack_rows = pack_rows,
-    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
-               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
-    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
-                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+    .unpack = FATHOM_PER_FORMAT(unpack_tile),
+    .multiply = FATHOM_PER_FORMAT(multiply),
 };
 
 }  // namespace fathom

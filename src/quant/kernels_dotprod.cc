@@ -243,22 +243,43 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
   }
 }
 
+// Formats with a kernel in a file of its own name it here, with its number of streams.
+using DotRow = void (*)(const QuantRow&, int64_t, const Weights&, float*);
+template <class F>
+constexpr DotRow kDotRow = dot_row<F>;
+template <>
+constexpr DotRow kDotRow<Q4_0> = dot_row_q4_0_dotprod;
+template <>
+constexpr DotRow kDotRow<Q4_K> = dot_row_q4_k_dotprod;
+template <>
+constexpr DotRow kDotRow<Q5_K> = dot_row_q5_k_dotprod;
+template <>
+constexpr DotRow kDotRow<Q6_K> = dot_row_q6_k_dotprod;
+
+template <class F>
+constexpr int kStreams = 4 * kFours<F>;
+template <>
+constexpr int kStreams<Q4_0> = 8;
+template <>
+constexpr int kStreams<Q4_K> = 4;
+template <>
+constexpr int kStreams<Q5_K> = 4;
+template <>
+constexpr int kStreams<Q6_K> = 4;
+
 }  // namespace
 
 const OneRowKernels kDotprodRow = {
-    .streams = {4 * kFours<Q8_0>, 8, 4 * kFours<Q4_1>, 4 * kFours<Q5_0>, 4 * kFours<Q5_1>, 4, 4, 4},
+    .streams = FATHOM_PER_FORMAT(kStreams),
     .quantize_row = quantize_row,
-    .dot_row = {dot_row<Q8_0>, dot_row_q4_0_dotprod, dot_row<Q4_1>, dot_row<Q5_0>, dot_row<Q5_1>,
-                dot_row_q4_k_dotprod, dot_row_q5_k_dotprod, dot_row_q6_k_dotprod},
+    .dot_row = FATHOM_PER_FORMAT(kDotRow),
 };
 
 const TileKernels kDotprodTile = {
     .columns = kTileColumns,
     .pack_rows = pack_rows,
-    .unpack = {unpack_tile<Q8_0>, unpack_tile<Q4_0>, unpack_tile<Q4_1>, unpack_tile<Q5_0>, unpack_tile<Q5_1>,
-               unpack_tile<Q4_K>, unpack_tile<Q5_K>, unpack_tile<Q6_K>},
-    .multiply = {multiply<Q8_0>, multiply<Q4_0>, multiply<Q4_1>, multiply<Q5_0>, multiply<Q5_1>,
-                 multiply<Q4_K>, multiply<Q5_K>, multiply<Q6_K>},
+    .unpack = FATHOM_PER_FORMAT(unpack_tile),
+    .multiply = FATHOM_PER_FORMAT(multiply),
 };
 
 }  // namespace fathom

@@ -114,13 +114,34 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   }
 }
 
+// Null for formats without the layout.
+using DotRow = void (*)(const QuantRow&, int64_t, const Weights&, float*);
+template <class F>
+constexpr DotRow kDotRow = dot_row<F>;
+template <>
+constexpr DotRow kDotRow<FourQ4_0> = dot_row_q4_0_fours_i8mm;
+template <>
+constexpr DotRow kDotRow<NoFour> = nullptr;
+
+using DotRows = void (*)(const uint8_t*, int64_t, int64_t, const Weights&, float*, int64_t);
+template <class F>
+constexpr DotRows kDotRows = dot_rows<F>;
+template <>
+constexpr DotRows kDotRows<NoFour> = nullptr;
+
+using Unpack = void (*)(const Weights&, int64_t, uint8_t*);
+template <class F>
+constexpr Unpack kUnpack = unpack_tile<F>;
+template <>
+constexpr Unpack kUnpack<NoFour> = nullptr;
+
 }  // namespace
 
 const FoursKernels kI8mmFours = {
     .streams = {.up_to_four_rows = 2, .more = 1},
-    .dot_row = {dot_row<FourQ8_0>, dot_row_q4_0_fours_i8mm, dot_row<FourQ4_1>},
-    .dot_rows = {dot_rows<FourQ8_0>, dot_rows<FourQ4_0>, dot_rows<FourQ4_1>},
-    .unpack = {unpack_tile<FourQ8_0>, unpack_tile<FourQ4_0>, unpack_tile<FourQ4_1>},
+    .dot_row = FATHOM_PER_FOURS(kDotRow),
+    .dot_rows = FATHOM_PER_FOURS(kDotRows),
+    .unpack = FATHOM_PER_FOURS(kUnpack),
 };
 
 }  // namespace fathom

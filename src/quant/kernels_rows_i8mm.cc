@@ -165,10 +165,8 @@ constexpr StreamCounts kStreams = {4 * fours_of<F>(2), 4 * fours_of<F>(4)};
 }  // namespace
 
 const FewRowsKernels kI8mmFewRows = {
-    .streams = {kStreams<Q8_0>, kStreams<Q4_0>, kStreams<Q4_1>, kStreams<Q5_0>, kStreams<Q5_1>,
-                kStreams<Q4_K>, kStreams<Q5_K>, kStreams<Q6_K>},
-    .dot_rows = {dot_rows<Q8_0>, dot_rows<Q4_0>, dot_rows<Q4_1>, dot_rows<Q5_0>, dot_rows<Q5_1>,
-                 dot_rows<Q4_K>, dot_rows<Q5_K>, dot_rows<Q6_K>},
+    .streams = FATHOM_PER_FORMAT(kStreams),
+    .dot_rows = FATHOM_PER_FORMAT(dot_rows),
 };
 
 }  // namespace fathom

@@ -13,7 +13,21 @@ namespace {
 
 constexpr int kTileColumns = 4;
 
-using Unpack = void (*)(const uint8_t*, int64_t, IntBlock&);
+// A format: how 32 elements are unpacked, how many groups they are, whether it has a minimum.
+template <void (*kUnpack)(const uint8_t*, int64_t, IntBlock&), int kGroups_, bool kMin_>
+struct Format {
+  static constexpr int kGroups = kGroups_;
+  static constexpr bool kMin = kMin_;
+  static void unpack(const uint8_t* row, int64_t index, IntBlock& out) { kUnpack(row, index, out); }
+};
+using Q8_0 = Format<unpack_q8_0, 1, false>;
+using Q4_0 = Format<unpack_q4_0, 1, false>;
+using Q4_1 = Format<unpack_q4_1, 1, true>;
+using Q5_0 = Format<unpack_q5_0, 1, false>;
+using Q5_1 = Format<unpack_q5_1, 1, true>;
+using Q4_K = Format<unpack_q4_k, 1, true>;
+using Q5_K = Format<unpack_q5_k, 1, true>;
+using Q6_K = Format<unpack_q6_k, 2, false>;
 
 struct Activations {  // 32 elements of one row
   int8_t q[32];
@@ -54,28 +68,31 @@ void quantize_row(const float* x, int64_t k, const QuantRow& out) {
   }
 }
 
-template <int kGroups, bool kMin>
+template <class F>
 float add_block(float acc, const IntBlock& w, const int8_t* q, float scale, float sum) {
-  for (int group = 0; group < kGroups; ++group) {
+  for (int group = 0; group < F::kGroups; ++group) {
     int32_t dot = 0;
-    for (int i = 32 / kGroups * group; i < 32 / kGroups * (group + 1); ++i) dot += w.q[i] * q[i];
+    for (int i = 32 / F::kGroups * group; i < 32 / F::kGroups * (group + 1); ++i) dot += w.q[i] * q[i];
     acc = std::fma(static_cast<float>(dot), w.scale[group] * scale, acc);
   }
-  return kMin ? std::fma(w.min[0], sum, acc) : acc;
+  return F::kMin ? std::fma(w.min[0], sum, acc) : acc;
 }
 
-template <Unpack unpack, int kGroups, bool kMin>
+template <class F>
 void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
   for (int64_t c = 0; c < weights.columns; ++c) {
     float acc = 0.0f;
     for (int64_t b = 0; b < k / 32; ++b) {
       IntBlock block;
-      unpack(weights.data + c * weights.stride, b, block);
-      acc = add_block<kGroups, kMin>(acc, block, x.q + 32 * b, x.scale[b], x.sum[b]);
+      F::unpack(weights.data + c * weights.stride, b, block);
+      acc = add_block<F>(acc, block, x.q + 32 * b, x.scale[b], x.sum[b]);
     }
     out[c] = acc;
   }
 }
+
+template <class F>
+constexpr int kStreams = 1;
 
 // A record of packed rows: four times 32 bytes, then four scales, then four sums.
 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
@@ -94,18 +111,18 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
 constexpr size_t kColumnBytes = 44;
 static_assert(kColumnBytes <= kTileRecordColumn && sizeof(IntBlock) == 48);
 
-template <Unpack unpack_block>
+template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   for (int64_t b = 0; b < k / 32; ++b) {
     for (int c = 0; c < kTileColumns; ++c) {
       IntBlock block{};
-      if (c < weights.columns) unpack_block(weights.data + c * weights.stride, b, block);
+      if (c < weights.columns) F::unpack(weights.data + c * weights.stride, b, block);
       std::memcpy(tile + (b * kTileColumns + c) * kTileRecordColumn, &block, kColumnBytes);
     }
   }
 }
 
-template <int kGroups, bool kMin>
+template <class F>
 void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t rows, int64_t columns,
               float* out, int64_t stride) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -120,7 +137,7 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
         std::memcpy(q, record + 32 * r, 32);
         std::memcpy(&scale, record + 128 + 4 * r, 4);
         std::memcpy(&sum, record + 144 + 4 * r, 4);
-        acc = add_block<kGroups, kMin>(acc, block, q, scale, sum);
+        acc = add_block<F>(acc, block, q, scale, sum);
       }
       out[r * stride + c] = acc;
     }
@@ -183,21 +200,16 @@ void widen(const uint8_t* in, int64_t n, float* out) {
 }  // namespace
 
 const OneRowKernels kScalarRow = {
-    .streams = {1, 1, 1, 1, 1, 1, 1, 1},
+    .streams = FATHOM_PER_FORMAT(kStreams),
     .quantize_row = quantize_row,
-    .dot_row = {dot_row<unpack_q8_0, 1, false>, dot_row<unpack_q4_0, 1, false>, dot_row<unpack_q4_1, 1, true>,
-                dot_row<unpack_q5_0, 1, false>, dot_row<unpack_q5_1, 1, true>, dot_row<unpack_q4_k, 1, true>,
-                dot_row<unpack_q5_k, 1, true>, dot_row<unpack_q6_k, 2, false>},
+    .dot_row = FATHOM_PER_FORMAT(dot_row),
 };
 
 const TileKernels kScalarTile = {
     .columns = kTileColumns,
     .pack_rows = pack_rows,
-    .unpack = {unpack_tile<unpack_q8_0>, unpack_tile<unpack_q4_0>, unpack_tile<unpack_q4_1>,
-               unpack_tile<unpack_q5_0>, unpack_tile<unpack_q5_1>, unpack_tile<unpack_q4_k>,
-               unpack_tile<unpack_q5_k>, unpack_tile<unpack_q6_k>},
-    .multiply = {multiply<1, false>, multiply<1, false>, multiply<1, true>, multiply<1, false>,
-                 multiply<1, true>, multiply<1, true>, multiply<1, true>, multiply<2, false>},
+    .unpack = FATHOM_PER_FORMAT(unpack_tile),
+    .multiply = FATHOM_PER_FORMAT(multiply),
 };
 
 const FloatKernels kScalarFloat = {

@@ -21,34 +21,16 @@ int64_t groups_of(int64_t rows) {
 }
 
 bool int_format(DType dtype, IntFormat* format) {
+#define FATHOM_CASE(unused, F) \
+  case DType::k##F:            \
+    *format = kInt##F;         \
+    return true;
   switch (dtype) {
-    case DType::kQ8_0:
-      *format = kIntQ8_0;
-      return true;
-    case DType::kQ4_0:
-      *format = kIntQ4_0;
-      return true;
-    case DType::kQ4_1:
-      *format = kIntQ4_1;
-      return true;
-    case DType::kQ5_0:
-      *format = kIntQ5_0;
-      return true;
-    case DType::kQ5_1:
-      *format = kIntQ5_1;
-      return true;
-    case DType::kQ4_K:
-      *format = kIntQ4_K;
-      return true;
-    case DType::kQ5_K:
-      *format = kIntQ5_K;
-      return true;
-    case DType::kQ6_K:
-      *format = kIntQ6_K;
-      return true;
+    FATHOM_INT_FORMATS(FATHOM_CASE, )
     default:
       return false;
   }
+#undef FATHOM_CASE
 }
 
 QuantRow quant_row(void* memory, int64_t k) {

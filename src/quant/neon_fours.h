@@ -62,6 +62,14 @@ struct FourQ4_1 {
   static Zipped integers(const uint8_t* record) { return pieces(record); }
 };
 
+// Formats without the layout.
+struct NoFour {};
+using FourQ5_0 = NoFour;
+using FourQ5_1 = NoFour;
+using FourQ4_K = NoFour;
+using FourQ5_K = NoFour;
+using FourQ6_K = NoFour;
+
 inline float32x4_t four_halves(const uint8_t* bytes) {
   return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(bytes)));
 }

@@ -233,7 +233,7 @@ Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model
       {text_of(print, "shape", where), text_of(print, "tokenizer", where), text_of(print, "norms", where)},
       fingerprint(ctx, model));
   if (!difference.empty() && !force)
-    fail("{}: the adapter does not fit this model: {} (--force-adapter loads it all the same)",
+    fail("{}: the adapter does not fit this model: {} (it loads nevertheless where that is forced)",
          printable(folder), difference);
   Adapter adapter;
   adapter.policy = MethodPolicy::from_json(object_of(json, "method", where).dump(), where);

@@ -17,7 +17,7 @@ Context::Context(ContextOptions options)
     cuda_ = make_cuda_handle();
   } else {
     throw UserError(
-        "--device cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
+        "cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
   }
 }
 

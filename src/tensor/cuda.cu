@@ -34,7 +34,7 @@ void require_device() {
   const cudaError_t error = cudaGetDeviceCount(&devices);
   if (error != cudaSuccess || devices == 0) {
     cudaGetLastError();  // or a later call would report it again
-    throw UserError(std::string("--device cuda: no usable CUDA device (") +
+    throw UserError(std::string("cuda: no usable CUDA device (") +
                     (error != cudaSuccess ? cudaGetErrorString(error) : "none found") + ")");
   }
   cudaFuncAttributes attributes;
@@ -42,7 +42,7 @@ void require_device() {
     cudaGetLastError();
     cudaDeviceProp properties;
     cuda_check(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties");
-    throw UserError(std::string("--device cuda: this build has no code for ") + properties.name +
+    throw UserError(std::string("cuda: this build has no code for ") + properties.name +
                     ", compute capability " + std::to_string(properties.major) + "." +
                     std::to_string(properties.minor));
   }

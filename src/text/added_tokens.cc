@@ -39,6 +39,34 @@ size_t skip_spaces(std::string_view text, size_t at) {
   return at;
 }
 
+// As skip_spaces(), for spaces as SentencePiece's normalizers leave them.
+size_t skip_marked_spaces(std::string_view text, size_t at, size_t limit) {
+  constexpr std::string_view kSpace = "\u2581";
+  while (at < limit && (text[at] == ' ' || text.substr(at).starts_with(kSpace)))
+    at += text[at] == ' ' ? 1 : kSpace.size();
+  return std::min(at, limit);
+}
+
+// The parts of a text, in ascending order: is this place in one of `literal`, and where does its part end?
+class Parts {
+ public:
+  Parts(std::span<const TextRange> literal, size_t size) : literal_(literal), size_(size) {}
+  void move_to(size_t at) {
+    while (next_ < literal_.size() && literal_[next_].end <= at) ++next_;
+    inside_ = next_ < literal_.size() && literal_[next_].begin <= at;
+  }
+  bool literal() const { return inside_; }
+  size_t end() const {
+    if (next_ == literal_.size()) return size_;
+    return inside_ ? literal_[next_].end : literal_[next_].begin;
+  }
+
+ private:
+  std::span<const TextRange> literal_;
+  size_t size_, next_ = 0;
+  bool inside_ = false;
+};
+
 }  // namespace
 
 void AddedTokens::add(AddedToken token) {
@@ -67,13 +95,26 @@ void AddedTokens::prepare(const Normalizer& normalizer) {
   }
 }
 
-void AddedTokens::split(std::string_view text, bool normalized, bool parse_special,
+void AddedTokens::split(std::string_view text, bool normalized, const EncodeOptions& options,
                         std::vector<Segment>& out) const {
   const ByteTrie& trie = tries_[normalized];
+  const auto is_mark = [&](int32_t id) {
+    return by_id_.at(id).special ||
+           std::find(options.marks.begin(), options.marks.end(), id) != options.marks.end();
+  };
+  Parts parts(options.literal, text.size());
   size_t done = 0;
   for (size_t at = 0; at < text.size();) {
     int32_t id = -1;
-    const size_t length = trie.starts(static_cast<uint8_t>(text[at])) ? trie.longest(text, at, &id) : 0;
+    size_t length = trie.starts(static_cast<uint8_t>(text[at])) ? trie.longest(text, at, &id) : 0;
+    parts.move_to(at);
+    Parts visible = parts;  // a token may begin with a space that a content ends with
+    visible.move_to(skip_marked_spaces(text, at, at + length));
+    // A mark stands in one part. What a content's end makes of the mark behind it must not hide that mark.
+    if (length > 0 && at + length > visible.end() && is_mark(id)) {
+      length = trie.longest(text.substr(0, parts.end()), at, &id);
+      visible = parts;
+    }
     if (length == 0) {
       ++at;
       continue;
@@ -81,7 +122,8 @@ void AddedTokens::split(std::string_view text, bool normalized, bool parse_speci
     const AddedToken& token = by_id_.at(id);
     size_t begin = at, end = at + length;
     at = end;  // matches do not overlap, whether or not this one counts
-    if (token.special && !parse_special) continue;
+    if (token.special && !options.parse_special) continue;
+    if (visible.literal() && is_mark(id)) continue;
     if (token.single_word && !is_whole_word(text, begin, end)) continue;
     if (token.lstrip) begin = skip_spaces_back(text, begin, done);
     if (token.rstrip) end = skip_spaces(text, end);

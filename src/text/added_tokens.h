@@ -9,6 +9,7 @@
 
 #include "text/byte_trie.h"
 #include "text/normalizer.h"
+#include "text/tokenizer.h"
 
 namespace fathom {
 
@@ -34,8 +35,10 @@ class AddedTokens {
   void add(AddedToken token);
   void prepare(const Normalizer& normalizer);  // once, after the last add()
 
-  // Cuts `text` at the tokens looked for before (false) or after (true) normalisation.
-  void split(std::string_view text, bool normalized, bool parse_special, std::vector<Segment>& out) const;
+  // Cuts `text` at the tokens looked for before (false) or after (true) normalisation. `options.literal` are
+  // parts of this text.
+  void split(std::string_view text, bool normalized, const EncodeOptions& options,
+             std::vector<Segment>& out) const;
   bool any(bool normalized) const { return !tries_[normalized].empty(); }
 
   const AddedToken* find(int32_t id) const;

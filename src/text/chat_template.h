@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/tokenizer.h"
+
 namespace fathom {
 
 struct ChatMessage {
@@ -48,6 +50,14 @@ struct ChatFormat {
       false;  // Qwen3: <think>…</think> leaves earlier answers and is set apart in the last one
 };
 
+// A conversation as its format writes it. What the messages say is text: only the template's own marks are
+// special tokens.
+struct ChatText {
+  std::string text;                 // BOS is in it where the template writes it
+  std::vector<TextRange> contents;  // the parts that messages wrote, ascending
+  std::vector<TextRange> answers;   // the assistant's turns with their closing marks, ascending
+};
+
 class ChatTemplate {
  public:
   // `jinja`: the template's text; `bos` and `eos`: the tokens as written. A template that is none of the
@@ -57,9 +67,14 @@ class ChatTemplate {
   static ChatTemplate named(std::string_view name, const std::string& bos, const std::string& eos);
   static std::string known_names();  // "chatml, llama2, …"
 
-  // The text to be encoded without further special tokens (BOS is in it where the template writes it) but
-  // with special tokens recognised. `add_generation_prompt` opens the assistant's next turn.
-  std::string render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
+  // `add_generation_prompt` opens the assistant's next turn.
+  ChatText render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
+
+  // The ids of the tokens among the marks of every turn: what no content may write (EncodeOptions::marks).
+  std::vector<int32_t> mark_ids(const Tokenizer& tokenizer) const;
+  // The ids of a conversation. Special tokens and marks written in a message stay text.
+  std::vector<int32_t> encode(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
+                              bool add_generation_prompt) const;
 
   const ChatFormat& format() const { return format_; }
   void set_date(std::string date) { format_.date = std::move(date); }

@@ -38,7 +38,7 @@ TEST(ChatTemplate, RendersWhatTransformersRenders) {
         EXPECT_THROW(chat.render(messages, c.at("prompt")), UserError) << c.at("error");
         ++refused;
       } else {
-        EXPECT_EQ(chat.render(messages, c.at("prompt")), c.at("text").get<std::string>());
+        EXPECT_EQ(chat.render(messages, c.at("prompt")).text, c.at("text").get<std::string>());
         ++checked;
       }
     }
@@ -54,7 +54,7 @@ TEST(ChatTemplate, TheDateIsTodayWhereTheTemplateAsksForIt) {
     if (!name.starts_with("Llama-3.")) continue;
     const ChatTemplate chat =
         ChatTemplate::recognise(golden.at("template").get<std::string>(), golden.at("bos"), golden.at("eos"));
-    const std::string text = chat.render(std::vector<ChatMessage>{{"user", "x"}}, true);
+    const std::string text = chat.render(std::vector<ChatMessage>{{"user", "x"}}, true).text;
     EXPECT_EQ(text.find("Today Date: 26 Jul 2024") != std::string::npos, name == "Llama-3.1-Instruct")
         << text;
   }
@@ -63,7 +63,7 @@ TEST(ChatTemplate, TheDateIsTodayWhereTheTemplateAsksForIt) {
 TEST(ChatTemplate, NamedFormatsRender) {
   const std::vector<ChatMessage> talk{{"system", "S"}, {"user", "U"}, {"assistant", "A"}, {"user", "V"}};
   const auto text = [&](const char* name) {
-    return ChatTemplate::named(name, "<s>", "</s>").render(talk, true);
+    return ChatTemplate::named(name, "<s>", "</s>").render(talk, true).text;
   };
   EXPECT_EQ(
       text("chatml"),

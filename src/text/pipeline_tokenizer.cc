@@ -9,6 +9,34 @@
 
 namespace fathom {
 
+namespace {
+
+// with_stand_ins(text); `ranges` of the text become those of the result.
+std::string with_stand_ins_in(std::string_view text, std::vector<TextRange>& ranges) {
+  std::string out;
+  size_t done = 0;
+  for (TextRange& range : ranges) {
+    out += with_stand_ins(text.substr(done, range.begin - done));
+    const size_t begin = out.size();
+    out += with_stand_ins(text.substr(range.begin, range.end - range.begin));
+    done = range.end;
+    range = {begin, out.size()};
+  }
+  return out + with_stand_ins(text.substr(done));
+}
+
+// The parts of `ranges` in [begin, begin + size), counted from `begin`.
+std::vector<TextRange> ranges_within(std::span<const TextRange> ranges, size_t begin, size_t size) {
+  std::vector<TextRange> out;
+  for (const TextRange& range : ranges) {
+    const size_t from = std::max(range.begin, begin), to = std::min(range.end, begin + size);
+    if (from < to) out.push_back({from - begin, to - begin});
+  }
+  return out;
+}
+
+}  // namespace
+
 PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {
   parts_.added.prepare(parts_.normalizer);
 }
@@ -16,38 +44,53 @@ PipelineTokenizer::PipelineTokenizer(TokenizerParts parts) : parts_(std::move(pa
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, EncodeOptions options) const {
   ModelScratch scratch;
   std::string changed;
+  std::vector<TextRange> literal = ranges_within(options.literal, 0, text.size());
   if (!is_valid_utf8(text)) {
-    changed = with_stand_ins(text);
+    changed = with_stand_ins_in(text, literal);
     text = changed;
     scratch.stand_ins = true;
   }
+  options.literal = literal;
   std::vector<int32_t> out;
   out.reserve(text.size() / 3 + 8);
   if (options.add_special) out = parts_.before;
   std::vector<Segment> segments;
-  parts_.added.split(text, false, options.parse_special, segments);
+  parts_.added.split(text, false, options, segments);
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
       out.push_back(segment.id);
       continue;
     }
-    const bool at_start = segment.text.data() == text.data();
-    if (parts_.normalizer.empty()) {
-      encode_normalized(segment.text, at_start, options.parse_special, scratch, out);
-    } else {
-      const std::string normalized = parts_.normalizer.apply(std::string(segment.text));
-      encode_normalized(normalized, at_start, options.parse_special, scratch, out);
-    }
+    const auto begin = static_cast<size_t>(segment.text.data() - text.data());
+    const std::vector<TextRange> inside = ranges_within(literal, begin, segment.text.size());
+    options.literal = inside;
+    encode_segment(segment.text, begin == 0, options, scratch, out);
   }
   if (options.add_special) out.insert(out.end(), parts_.after.begin(), parts_.after.end());
   return out;
 }
 
-void PipelineTokenizer::encode_normalized(std::string_view text, bool at_start, bool parse_special,
+void PipelineTokenizer::encode_segment(std::string_view text, bool at_start, const EncodeOptions& options,
+                                       ModelScratch& scratch, std::vector<int32_t>& out) const {
+  if (parts_.normalizer.empty()) return encode_normalized(text, at_start, options, scratch, out);
+  const auto normalized = [&](size_t size) {
+    return parts_.normalizer.apply(std::string(text.substr(0, size)));
+  };
+  std::vector<TextRange> literal;
+  if (parts_.added.any(true)) {
+    for (const TextRange& range : options.literal)
+      literal.push_back({normalized(range.begin).size(), normalized(range.end).size()});
+  }
+  EncodeOptions moved = options;
+  moved.literal = literal;
+  encode_normalized(normalized(text.size()), at_start, moved, scratch, out);
+}
+
+void PipelineTokenizer::encode_normalized(std::string_view text, bool at_start, const EncodeOptions& options,
                                           ModelScratch& scratch, std::vector<int32_t>& out) const {
   if (!parts_.added.any(true)) return encode_pieces(text, at_start, scratch, out);
   std::vector<Segment> segments;
-  parts_.added.split(text, true, parse_special, segments);
+  parts_.added.split(text, true, options, segments);
   for (const Segment& segment : segments) {
     if (segment.id >= 0) {
       out.push_back(segment.id);

@@ -46,8 +46,10 @@ class PipelineTokenizer : public Tokenizer {
   std::string kind() const override { return parts_.kind; }
 
  private:
-  void encode_normalized(std::string_view text, bool at_start, bool parse_special, ModelScratch& scratch,
-                         std::vector<int32_t>& out) const;
+  void encode_segment(std::string_view text, bool at_start, const EncodeOptions& options,
+                      ModelScratch& scratch, std::vector<int32_t>& out) const;
+  void encode_normalized(std::string_view text, bool at_start, const EncodeOptions& options,
+                         ModelScratch& scratch, std::vector<int32_t>& out) const;
   void encode_pieces(std::string_view text, bool at_start, ModelScratch& scratch,
                      std::vector<int32_t>& out) const;
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +12,17 @@ namespace fathom {
 
 class GgufFile;
 
+struct TextRange {
+  size_t begin = 0, end = 0;  // bytes
+};
+
 struct EncodeOptions {
   bool add_special = true;    // BOS/EOS as the tokenizer's own rule says
   bool parse_special = true;  // special tokens written in the text ("<|im_start|>") become their ids
+  // Where special tokens are parsed: parts of the text, ascending, in which they stay text all the same, and
+  // so do the added tokens `marks`, which the vocabulary does not call special.
+  std::span<const TextRange> literal = {};
+  std::span<const int32_t> marks = {};
 };
 
 class Tokenizer {

@@ -61,7 +61,7 @@ Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
 void Recipe::set(const std::string& assignment) {
   const size_t equals = assignment.find('=');
   if (equals == std::string::npos)
-    throw UsageError(fmt::format("--set wants key=value, got '{}'", printable(assignment)));
+    throw UsageError(fmt::format("expected key=value, got '{}'", printable(assignment)));
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   constexpr std::string_view kMethod = "method.";
   if (key == "method" || key == "method.name") {

@@ -69,7 +69,8 @@ struct TrainConfig {
   template <class V>
   void visit(V& v) {
     v("seed", seed, "of the weights, the data's order and all noise");
-    v("base", base, "a pretrained model to start from (as -m); empty: a new one, as model and init say");
+    v("base", base,
+      "a pretrained model to start from, by path or name; empty: a new one, as model and init say");
     v("tokenizer", tokenizer, "a tokenizer's file or folder; empty: the base's");
     v("data", data,
       "files to train on; \"FILE:0.3\" gives one a weight: its share of the tokens, relative to the others'");
@@ -116,7 +117,7 @@ struct Recipe {
 
   // JSON with comments. Unknown keys and wrong values are UserErrors that begin with `where`.
   static Recipe parse(const std::string& json_text, const std::string& where);
-  // "key=value", as --set has it; "method.key=value" reaches the method. UsageError.
+  // "key=value"; "method.key=value" reaches the method. UsageError.
   void set(const std::string& assignment);
   void check() const;           // values that make no sense together: UserErrors
   std::string to_json() const;  // every key

@@ -27,12 +27,6 @@ bool is_blank(std::string_view text) {
   return std::all_of(text.begin(), text.end(), is_space);
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // The value of the first of these keys that the object has; null: none.
 template <size_t N>
 const Json* find_any(const Json& object, const std::array<const char*, N>& keys) {
@@ -76,13 +70,6 @@ Document prompt_and_answer(std::string prompt, const std::string& answer) {
   document.learned = {{prompt.size(), prompt.size() + answer.size()}};
   document.text = std::move(prompt) + answer;
   return document;
-}
-
-// What of an assistant's message the template writes as it is.
-std::string_view answer_part(std::string_view content, const ChatFormat& format) {
-  const size_t reasoning = format.splits_thinking ? content.rfind("</think>") : std::string_view::npos;
-  if (reasoning != std::string_view::npos) content.remove_prefix(reasoning + 8);
-  return format.trims || format.splits_thinking ? trim(content) : content;
 }
 
 }  // namespace
@@ -179,40 +166,20 @@ const ChatTemplate& DocumentReader::chat() {
   chat_ = std::make_unique<ChatTemplate>(options_.chat_template.empty()
                                              ? ChatTemplate::recognise(tokenizer_.chat_template(), bos, eos)
                                              : ChatTemplate::named(options_.chat_template, bos, eos));
+  marks_ = chat_->mark_ids(tokenizer_);
   return *chat_;
 }
 
-// The assistant's turns are found in the rendered text by the marks before them and their contents, in order:
-// a template may move other parts (Mistral's system message), but an answer stands between its marks as it
-// was, less white space at its ends and, for Qwen3, less its reasoning.
 Document DocumentReader::conversation(std::vector<ChatMessage> messages) {
-  const ChatTemplate& chat_template = chat();
-  const ChatFormat& format = chat_template.format();
+  ChatText chat_text = chat().render(messages, false);
+  if (chat_text.answers.empty()) fail("expected a conversation with an assistant's turn, it has none");
   Document document;
   document.rendered = true;
   document.learn_all = false;
-  document.text = chat_template.render(messages, false);
-  const std::string& text = document.text;
-  size_t cursor = 0;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (messages[i].role != "assistant") continue;
-    const bool after_user = i > 0 && messages[i - 1].role == "user";
-    const std::string mark = (after_user ? format.user.close : "") + format.assistant.open;
-    const size_t found = text.find(mark, cursor), begin = found + mark.size();
-    const std::string_view answer = answer_part(messages[i].content, format);
-    const size_t at = found == std::string::npos ? found : text.find(answer, begin);
-    if (at == std::string::npos || (at != begin && !format.splits_thinking))
-      fail("the chat template wrote the answer '{}' in a way that is not known", printable(answer, 40));
-    size_t end = at + answer.size();
-    for (const std::string& close : {format.assistant.close, format.final_assistant_close}) {
-      if (close.empty() || text.compare(end, close.size(), close) != 0) continue;
-      end += close.size();  // the model must learn to stop
-      break;
-    }
-    document.learned.push_back({begin, end});
-    cursor = end;
-  }
-  if (document.learned.empty()) fail("expected a conversation with an assistant's turn, it has none");
+  document.text = std::move(chat_text.text);
+  document.learned = std::move(chat_text.answers);  // with their closing marks: the model must learn to stop
+  document.contents = std::move(chat_text.contents);
+  document.marks = marks_;
   return document;
 }
 

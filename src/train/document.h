@@ -13,15 +13,14 @@
 namespace fathom {
 
 struct Document {
-  struct Span {
-    size_t begin = 0, end = 0;
-  };
   std::string text;
   bool learn_all = true;
-  std::vector<Span> learned;  // bytes of the answers, ascending; where not all is learned
-  // A conversation as the template wrote it: special tokens in it are tokens, and BOS and EOS are where they
-  // belong.
+  std::vector<TextRange> learned;  // the answers, ascending; where not all is learned
+  // A conversation as the template wrote it: the template's special tokens are tokens, and BOS and EOS are
+  // where they belong. What messages say (`contents`) stays text, `marks` included (EncodeOptions).
   bool rendered = false;
+  std::vector<TextRange> contents;
+  std::vector<int32_t> marks;
 };
 
 struct DocumentOptions {
@@ -57,6 +56,7 @@ class DocumentReader {
   const Tokenizer& tokenizer_;
   DocumentOptions options_;
   std::unique_ptr<ChatTemplate> chat_;
+  std::vector<int32_t> marks_;  // of chat_
   bool json_ = false;
   size_t at_ = 0;
   int64_t line_ = 0;

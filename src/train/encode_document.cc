@@ -13,7 +13,9 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
 
 std::vector<int32_t> encode_long(const Tokenizer& tokenizer, std::string_view text, EncodeOptions options) {
   std::vector<int32_t> ids;
+  std::vector<TextRange> literal(options.literal.begin(), options.literal.end());
   while (!text.empty()) {
+    options.literal = literal;
     size_t size = std::min(text.size(), kPieceBytes);
     if (size < text.size()) {
       const size_t line_end = text.rfind('\n', size - 1);
@@ -23,6 +25,8 @@ std::vector<int32_t> encode_long(const Tokenizer& tokenizer, std::string_view te
     const std::vector<int32_t> piece = tokenizer.encode(text.substr(0, size), options);
     ids.insert(ids.end(), piece.begin(), piece.end());
     text.remove_prefix(size);
+    for (TextRange& range : literal)
+      range = {range.begin - std::min(range.begin, size), range.end - std::min(range.end, size)};
   }
   return ids;
 }
@@ -41,7 +45,10 @@ size_t tokens_of_prefix(const Tokenizer& tokenizer, std::string_view text, size_
 }  // namespace
 
 std::vector<uint32_t> encode_document(const Tokenizer& tokenizer, const Document& document) {
-  const EncodeOptions options{.add_special = false, .parse_special = document.rendered};
+  const EncodeOptions options{.add_special = false,
+                              .parse_special = document.rendered,
+                              .literal = document.contents,
+                              .marks = document.marks};
   const std::vector<int32_t> ids = encode_long(tokenizer, document.text, options);
   std::vector<uint32_t> tokens;
   tokens.reserve(ids.size() + 2);
@@ -50,7 +57,7 @@ std::vector<uint32_t> encode_document(const Tokenizer& tokenizer, const Document
     tokens.push_back(static_cast<uint32_t>(tokenizer.bos()) | kNotLearned);
   const size_t first = tokens.size();
   for (int32_t id : ids) tokens.push_back(static_cast<uint32_t>(id) | (document.learn_all ? 0 : kNotLearned));
-  for (const Document::Span& span : document.learned) {
+  for (const TextRange& span : document.learned) {
     const size_t begin = tokens_of_prefix(tokenizer, document.text, span.begin, options, ids);
     const size_t end = tokens_of_prefix(tokenizer, document.text, span.end, options, ids);
     for (size_t i = begin; i < end; ++i) tokens[first + i] &= ~kNotLearned;

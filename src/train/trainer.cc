@@ -27,7 +27,7 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
       validation_(validation),
       dir_(std::move(dir)),
       schedule_(recipe.train.schedule, recipe.train.schedule_steps) {
-  if (ctx.device() != Device::kCpu) fail("training runs on the CPU: use --device cpu");
+  if (ctx.device() != Device::kCpu) fail("training runs on the CPU only, got a context on a GPU");
   if (resumes) take_measured();  // it may replace the method
   MethodPolicy& method = *recipe.method;
   method.check(model.config);

@@ -22,7 +22,7 @@ std::vector<DataSource> open_sources(Context& ctx, const TrainConfig& config, co
 }  // namespace
 
 TrainingData open_training_data(Context& ctx, const TrainConfig& config, const Model& model) {
-  if (config.data.empty()) fail("expected data to train on: name files in the recipe's data, or with --data");
+  if (config.data.empty()) fail("expected data to train on: the recipe's data names no files");
   if (!model.tokenizer) fail("the model has no tokenizer: name one with the key tokenizer");
   if (config.context > model.config.context) {
     fail("context is {}, and the model was made for sequences of at most {}", config.context,
