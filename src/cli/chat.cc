@@ -9,7 +9,6 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
-#include "infer/chat_encoding.h"
 #include "infer/generate.h"
 
 namespace fathom {
@@ -144,7 +143,7 @@ int run_chat(const Arguments& arguments) {
   check_model_options(args, o);
 
   Session session(o);
-  ChatTemplate chat = chat_template_of(session.model(), chat_template);
+  ChatTemplate chat = chat_template_option(session.model(), chat_template);
   GenerateOptions options;
   options.sampler = sampler_config(args, sampling, session.model().generation);
   options.max_tokens = tokens;

@@ -12,7 +12,6 @@
 #include "cli/output.h"
 #include "cli/session.h"
 #include "cli/verbs.h"
-#include "infer/chat_encoding.h"
 
 namespace fathom {
 namespace {
@@ -84,7 +83,7 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   std::vector<ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", text});
-  return encode_chat(tokenizer, chat_template_of(session.model(), o.chat_template), messages);
+  return encode_chat(tokenizer, chat_template_option(session.model(), o.chat_template), messages);
 }
 
 DraftOptions draft_options(const Options& o) {

@@ -59,6 +59,16 @@ Session::Session(const ModelOptions& options) try : ModelRuntime(runtime_options
   fail_without_calibration(error, options.model, options.adapter);
 }
 
+ChatTemplate chat_template_option(const Model& model, const std::string& name) {
+  if (!model.tokenizer)
+    fail("{}: there is no tokenizer with this model: give one with --tokenizer", printable(model.path));
+  try {
+    return from_option("--chat-template", [&] { return chat_template_of(model, name); });
+  } catch (const NoChatTemplate& error) {
+    fail("{}; choose one with --chat-template: {}", error.what(), ChatTemplate::known_names());
+  }
+}
+
 void fail_without_calibration(const NoCalibration& error, const std::string& model,
                               const std::string& adapter) {
   const std::string beside = adapter.empty() ? "" : fmt::format(" --adapter {}", printable(adapter));

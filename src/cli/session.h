@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/options.h"
+#include "infer/chat_encoding.h"
 #include "infer/model_runtime.h"
 
 namespace fathom {
@@ -15,6 +16,9 @@ class Session : public ModelRuntime {
 
   const Tokenizer& tokenizer() const;  // none: a UserError that says what to give
 };
+
+// --chat-template: chat_template_of(), with errors that name the option.
+ChatTemplate chat_template_option(const Model& model, const std::string& name);
 
 // The error with the command that makes the table. `adapter`: "": the model's own method.
 [[noreturn]] void fail_without_calibration(const NoCalibration& error, const std::string& model,

@@ -9,8 +9,14 @@
 
 namespace fathom {
 
-// `name`: one of the known formats, or "auto" or "" for the one the model's file has. None there is a
-// UserError.
+// The model's file has no chat template, or none of the known ones.
+class NoChatTemplate : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+// `name`: one of the known formats, or "auto" or "" for the one that the model's file has, else
+// NoChatTemplate. An unknown name is a UsageError.
 ChatTemplate chat_template_of(const Model& model, const std::string& name);
 
 // The conversation with the assistant's turn opened. Special tokens are those of the template, whatever the
