@@ -93,10 +93,6 @@ constexpr Architecture kArchitectures[] = {
 
 }  // namespace
 
-std::span<const Architecture> architectures() {
-  return kArchitectures;
-}
-
 const Architecture* find_architecture(std::string_view name) {
   for (const Architecture& row : kArchitectures) {
     if (name == row.name) return &row;

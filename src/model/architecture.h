@@ -2,7 +2,6 @@
 // the model computes follows from ModelConfig's switches alone.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -61,8 +60,6 @@ struct Architecture {
   int64_t gguf_window = 0;       // where no key gives one; 0: none
   int64_t gguf_deep_layers = 0;  // with so many layers, q·k is scaled by the width per head (the 27B Gemmas)
 };
-
-std::span<const Architecture> architectures();
 
 // By name; null: there is no such row.
 const Architecture* find_architecture(std::string_view name);

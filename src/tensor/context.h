@@ -85,7 +85,7 @@ void on_device(Context& ctx, Fn&& fn) {
 template <class Fn>
 void on_cpu(Context& ctx, const char* what, Fn&& fn) {
   if (ctx.device() != Device::kCpu)
-    throw UserError(std::string(what) + " is computed on the CPU only: use --device cpu");
+    throw UserError(std::string(what) + " is computed on the CPU only, got a context on a GPU");
   fn(ctx.cpu());
 }
 
