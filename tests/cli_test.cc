@@ -241,7 +241,7 @@ TEST(Cli, ShowDepthShadesEveryToken) {
   // Into a file or a pipe goes plain text; what was seen is said on stderr.
   const ProgramResult plain = run_fathom(base);
   EXPECT_EQ(plain.out, run_fathom(kGreedy + Words{"-n", "8"}).out);
-  EXPECT_NE(plain.err.find("layers run for a new token: 5.0 of 5 in the mean"), std::string::npos)
+  EXPECT_NE(plain.err.find("layers run for a new token: 5.0 of 5 on average"), std::string::npos)
       << plain.err;
   EXPECT_EQ(run_fathom(base + Words{"--color", "never"}).out, plain.out);
   expect_refused(kGreedy + Words{"--color", "always"}, 2, "--color goes with --show-depth");
@@ -334,7 +334,7 @@ TEST(Cli, ChatTalks) {
   options.input = "Hello\n";
   expect_refused({"chat", "-m", kStories}, 1,
                  "no chat template; choose one with --chat-template: chatml, llama2", options);
-  expect_refused(base + Words{"-c", "16"}, 1, "/reset starts anew", options);
+  expect_refused(base + Words{"-c", "16"}, 1, "/reset starts again", options);
   options.input = "Hello, how are you?\nAnd what is your name?\nAnd where do you live?\n";
   const ProgramResult shifted = run_fathom(base + Words{"-c", "160", "--context-shift"}, options);
   EXPECT_EQ(shifted.exit_code, 0) << shifted.err;

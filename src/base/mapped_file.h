@@ -19,8 +19,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  // Nobody will read these soon: where they are part of a mapped file, their whole pages no longer count as
-  // this process's memory (and come back when they are read after all). Other memory is left alone.
+  // Call it for bytes that are not read again soon. Where they are part of a mapped file, their whole pages
+  // no longer count as this process's memory; a later read brings them back. Other memory is left alone.
   static void forget(std::span<const std::byte> bytes);
   const std::string& path() const { return path_; }
 

@@ -15,7 +15,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void add(int64_t done);         // draws at most ten times a second
-  void leave_out(int64_t count);  // so many fewer are to be done
+  void leave_out(int64_t count);  // `count` fewer than the total are to be done
   bool shown() const { return shown_; }
 
  private:

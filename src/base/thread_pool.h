@@ -72,7 +72,7 @@ class ThreadPool {
   bool stop_ = false;
 };
 
-// How many threads to use when nobody says: the cores this process may run on.
+// Returns how many threads to use when the caller does not say: the cores this process may run on.
 int default_threads();
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// A policy at work on a session's model, with a cache and a state of its own: several take turns in one run.
+// A policy at work on a session's model, with its own cache and state. Several take turns in one run.
 #pragma once
 
 #include <optional>

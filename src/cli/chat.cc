@@ -73,7 +73,7 @@ class Conversation {
       if (prompt.size() <= room) return prompt;
       if (!options_.context_shift || messages_.size() < start_ + 3) {
         fail(
-            "the conversation has {} tokens, the context {}: /reset starts anew, -c makes room, "
+            "the conversation has {} tokens, the context {}: /reset starts again, -c makes room, "
             "--context-shift forgets the oldest",
             prompt.size(), context);
       }
@@ -133,9 +133,8 @@ int run_chat(const Arguments& arguments) {
   args.text("--system", system, "TEXT", "System message");
   args.text("--chat-template", chat_template, "NAME",
             "auto: the model's own; or " + ChatTemplate::known_names());
-  args.integer("-n,--tokens", tokens,
-               "At most so many tokens in an answer; -1: until it ends or the context is full", -1,
-               INT32_MAX);
+  args.integer("-n,--tokens", tokens, "Most tokens in an answer; -1: until it ends or the context is full",
+               -1, INT32_MAX);
   args.texts("--stop", stops, "TEXT", "End an answer where this text would come; may be repeated");
   add_model_options(args, o, true);
   add_sampling_options(args, sampling);

@@ -40,8 +40,8 @@ void check_drafts(const Args& args, const Options& o) {
 bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The prompt");
   args.text("-f,--file", o.file, "FILE", "The prompt from a file; -: from stdin");
-  args.integer("-n,--tokens", o.tokens,
-               "At most so many new tokens; -1: until the text ends or the context is full", -1, INT32_MAX);
+  args.integer("-n,--tokens", o.tokens, "Most new tokens; -1: until the text ends or the context is full", -1,
+               INT32_MAX);
   args.texts("--stop", o.stops, "TEXT", "End where this text would come; may be repeated");
   args.flag("--ignore-eos", o.ignore_eos, "Go on after the model's end-of-text token");
   args.text("--chat-template", o.chat_template, "NAME",
@@ -56,9 +56,10 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
       fmt::format("Draft K tokens (at most {}) with a part of the model, verify them in one pass: the same "
                   "text, sooner where the drafts are good; auto: as many as pay, or none",
                   kMostDrafts));
-  args.choice("--draft", o.draft, {"method", "harm_order", "exit"},
-              "What drafts: the skipping method at a smaller budget (standard where it has a calibration "
-              "table), the units that matter most, or the first blocks");
+  args.choice(
+      "--draft", o.draft, {"method", "harm_order", "exit"},
+      "What makes the drafts. method: the skipping method at a smaller budget, the default where it has a "
+      "calibration table; harm_order: the units that matter most; exit: the first blocks");
   args.number("--draft-budget", o.draft_budget, "Share of the blocks' multiply-adds that a draft runs");
   add_model_options(args, o.model, true);
   add_sampling_options(args, o.sampling);
@@ -100,7 +101,7 @@ void log_depth(const std::vector<double>& depth, int64_t layers) {
   if (depth.empty()) return;
   const auto [least, most] = std::minmax_element(depth.begin(), depth.end());
   const double mean = std::accumulate(depth.begin(), depth.end(), 0.0) / static_cast<double>(depth.size());
-  log_info(fmt::format("layers run for a new token: {:.1f} of {} in the mean, {:g} at least, {:g} at most",
+  log_info(fmt::format("layers run for a new token: {:.1f} of {} on average, {:g} at least, {:g} at most",
                        mean, layers, *least, *most));
 }
 

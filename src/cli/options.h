@@ -18,7 +18,7 @@ struct ModelOptions {
   int64_t context = 0;  // 0: the model's
   std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide, quality;
   double budget = 1, saved = 0;
-  bool dense = false;       // a method that the model has of its own is left out
+  bool dense = false;       // the model's own method is left out
   bool has_budget = false;  // one of these was given, be it 1: nothing is skipped; else the method's own rule
 };
 

@@ -63,10 +63,9 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.texts("--adapter", o.adapters, "DIR", "Adapter of a skipping method; may be repeated");
   args.flag("--force-adapter", o.model.force_adapter,
             "Use adapters although they were made for other weights");
-  args.texts(
-      "--also", o.also, "MODEL",
-      "Another model with the same tokenizer: by a method of its own, or dense, for comparison; may be "
-      "repeated");
+  args.texts("--also", o.also, "MODEL",
+             "Another model with the same tokenizer, for comparison: with its own method, or dense; may be "
+             "repeated");
   args.text("--baselines", o.baselines, "LIST", "What stands beside the methods: random, shallow, or none");
   args.integer("--seeds", o.seeds, "Draws of random skipping", 1, 1000);
   args.integer("-s,--seed", o.seed, "The first of these seeds", 0, INT64_MAX / 2);

@@ -31,7 +31,7 @@ class SweepInputs {
 
  private:
   std::string unique_label(const std::string& wanted) const;
-  void add_model(const std::string& path, bool dense = false);  // dense: without a method of its own
+  void add_model(const std::string& path, bool dense = false);  // dense: without its own method
   void add_adapter(const std::string& folder);
   void add_method(const std::string& label, const Adapter& adapter, const std::string& folder, bool own);
 

@@ -23,8 +23,8 @@ struct DropOrder {
 };
 
 // The harm order (skip/harm_order.h) of these tokens, cut into sequences. `path` holds it afterwards, under a
-// key of the model, the tokens and the search: another one, or a file that is damaged, is measured anew.
-// None: cancelled.
+// key of the model, the tokens and the search. Where the file is damaged or has another key, the order is
+// measured again. Returns none when cancelled.
 std::optional<DropOrder> drop_order(Context& ctx, const Model& model, std::span<const int32_t> tokens,
                                     const DropOrderOptions& options, const std::string& path);
 

@@ -46,7 +46,7 @@ TokenRequest RequestEncoder::pair(std::string_view context, std::string_view con
       tokens.insert(tokens.end(), both.begin() + static_cast<ptrdiff_t>(before), both.end());
   }
   const auto scored = static_cast<int64_t>(tokens.size() - before);
-  if (scored == 0) fail("'{}' has no tokens of its own after its context", printable(continuation, 60));
+  if (scored == 0) fail("'{}' adds no tokens to its context", printable(continuation, 60));
   if (scored > context_)
     fail("'{}' has {} tokens, the context {}", printable(continuation, 60), scored, context_);
   return fitted(std::move(tokens), scored);

@@ -25,7 +25,7 @@ class RequestEncoder {
 
   // White space at the end of the context moves to the continuation, and the continuation is what
   // encode(both) has after as many tokens as encode(context). An empty context is the prefix token. A
-  // continuation that has no tokens of its own, or does not fit the context, is a UserError.
+  // continuation that adds no tokens, or does not fit the context, is a UserError.
   TokenRequest pair(std::string_view context, std::string_view continuation) const;
 
   // Windows of at most `context` rows that score each token once; every window but the first sees at least

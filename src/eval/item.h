@@ -23,7 +23,7 @@ struct ScoredText {
 
 struct EvalItem {
   std::string id;
-  std::string group;                 // a subject or paradigm with scores of its own; "": none
+  std::string group;                 // a subject or paradigm that is also scored separately; "": none
   std::vector<ScoredText> options;   // kChoice: one per choice; kContinue: one, or each that is right
   std::vector<int64_t> characters;   // kChoice: of each choice as the file has it; acc_norm divides by them
   int64_t gold = 0;                  // kChoice: the right option; -1: none of them is

@@ -11,7 +11,7 @@ namespace fathom {
 
 class PrefixSlots {
  public:
-  explicit PrefixSlots(Feeder& feeder);  // all sequences begin anew
+  explicit PrefixSlots(Feeder& feeder);  // empties all sequences
 
   bool any_free() const { return taken_ < busy_.size(); }
   // The free sequence that holds the most of what `tokens` begins with.

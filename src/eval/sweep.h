@@ -36,7 +36,7 @@ struct SweepScore {
 enum class PointKind : uint8_t {
   kDense,
   kMethod,
-  kShallow,  // of the first model, so many units dropped
+  kShallow,  // the first model with some units dropped
 };
 
 struct SweepPoint {
@@ -58,7 +58,7 @@ struct SweepPlan {
   std::vector<SweepTask> tasks;
   RunnerOptions runner;
   std::string settings;  // whatever else results depend on
-  // Random skipping, in the layers that the method does not protect: so many seeds; 0: none.
+  // Seeds of random skipping, in the layers that the method does not protect; 0: no random skipping.
   int64_t seeds = 3;
   uint64_t seed = 0;
   // Shallower models: the units of the first method's model in the order in which they go. Empty: the dense

@@ -22,10 +22,10 @@ class Batcher {
   std::vector<std::unique_ptr<Lane>> prepare(Request request) const;
   void add(std::unique_ptr<Lane> lane);
 
-  // One pass over rows of many sequences: one row of each answer that is being written, of those that
-  // speculate a draft or all drafts to be verified, and beside them pieces of prompts. Drafts have passes of
-  // their own, in which the model really is smaller, unless somebody needs all of it anyway. -> false: there
-  // is nothing to do until a reader or a deadline changes that, or a request comes.
+  // Runs one pass over rows of many sequences. An answer that is being written has one row in it; one that
+  // speculates has a draft, or all drafts to be verified. Pieces of prompts fill the rest. Drafts run in a
+  // separate pass, in which the model is smaller, unless another row of the pass needs the whole model.
+  // Returns false when there is nothing to do until a reader, a deadline or a new request changes that.
   bool step();
 
   bool idle() const { return lanes_.empty(); }

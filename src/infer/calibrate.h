@@ -11,10 +11,10 @@ namespace fathom {
 
 struct CalibrationPoint {
   float budget = 1;
-  float achieved = 1;   // β on the calibration text; NaN: nobody asked for it, it helps between two others
-  float checked = NAN;  // on other text of the same kinds; NaN: there was none
-  std::vector<float> thresholds;     // (2L)
-  float held = NAN;                  // of a dense cache's entries, on the calibration text; NaN: not measured
+  float achieved = 1;             // β on the calibration text; NaN: not asked for, it helps to interpolate
+  float checked = NAN;            // on other text of the same kinds; NaN: there was none
+  std::vector<float> thresholds;  // (2L)
+  float held = NAN;               // of a dense cache's entries, on the calibration text; NaN: not measured
   std::vector<float> of_kinds = {};  // checked, for each of Calibration::kinds
 };
 

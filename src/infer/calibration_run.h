@@ -14,7 +14,7 @@ namespace fathom {
 
 using CalibrationText = std::vector<std::vector<BatchRow>>;  // whole sequences; how they are cut into batches
                                                              // changes nothing
-// Somebody asked to stop.
+// Thrown when CalibrationRunOptions::cancel is set.
 class CalibrationCancelled : public UserError {
  public:
   CalibrationCancelled() : UserError("calibration was interrupted: nothing is stored") {}
@@ -64,7 +64,7 @@ class CalibrationRunner {
 KvCache cache_for(Context& ctx, const ModelConfig& config, const SkipPolicy& policy,
                   const std::vector<BatchRow>& rows, const CalibrationRunOptions& options);
 
-// The sequences of all batches as one batch, numbered anew.
+// Returns the sequences of all batches as one batch, numbered from 0.
 std::vector<BatchRow> joined(const CalibrationText& text);
 
 }  // namespace fathom

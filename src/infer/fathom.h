@@ -68,8 +68,8 @@ enum class FinishReason : uint8_t {
 };
 const char* name_of(FinishReason reason);  // "stop", …
 
-// The tokens that may come next, as a grammar sees them. Each answer has one of its own, which one thread
-// uses at a time.
+// The tokens that may come next, as a grammar sees them. Each answer has its own mask, which one
+// thread uses at a time.
 class TokenMask {
  public:
   virtual ~TokenMask() = default;
@@ -83,7 +83,7 @@ class TokenMask {
 struct AnswerOptions {
   SamplerConfig sampler = {};
   int64_t max_tokens = -1;  // -1: until the context is full
-  int64_t min_tokens = 0;   // end tokens cannot be drawn, nor stop strings end the text, before so many
+  int64_t min_tokens = 0;   // before this many tokens, neither an end token nor a stop string ends the text
   std::vector<std::string> stops = {};
   std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it
 };
@@ -109,7 +109,7 @@ struct Request : AnswerOptions {
   bool ignore_eos = false;
   bool context_shift = false;  // when the context is full: forget the older half and go on
   bool score_prompt = false;   // the prompt's own log-probabilities come with the answers
-  int64_t log_probs = -1;  // of each token; -1: none; 0: its own; more: of so many most likely tokens, too
+  int64_t log_probs = -1;  // of each token; -1: none; 0: its own; K: also those of the K most likely tokens
   bool units = false;      // each token says which units ran for it
   std::optional<float> budget = {};  // β; none: the engine's
   // Lossless: sampled answers are other draws of the same distribution, greedy ones the same tokens.

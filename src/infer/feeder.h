@@ -28,10 +28,10 @@ struct Feed {
   int32_t sequence = 0;
   std::span<const int32_t> tokens;
   LogitsFor logits = LogitsFor::kLast;
-  // Drafts, and their verification: the books leave such rows out until it is known which of them stay
-  // (Feeder::add_plain).
+  // For drafts and their verification: the dense model's work for these rows is counted later, by
+  // Feeder::add_plain, when it is known which of them stay.
   bool tentative = false;
-  int64_t again = 0;         // so many of the tokens are rows that the cache has, which are run anew
+  int64_t again = 0;         // the first `again` tokens are already in the cache and run again
   int64_t logits_from = -1;  // not below 0: logits for the tokens from here on, whatever `logits` says
 };
 
@@ -53,32 +53,35 @@ class Feeder {
   void add(const Feed& feed);
   Tensor run();
 
-  // One sequence, in one pass. -> f32 (1 or tokens, vocab)
+  // Feeds one sequence in one pass. Returns f32 (1 or tokens, vocab).
   Tensor feed(int32_t sequence, std::span<const int32_t> tokens, LogitsFor logits);
 
   Tensor feed(const Feed& feed);
-  // Tentative rows of one sequence that stay: counted as a dense model would have run them, one in each pass
-  // that it has made since it had made `since` of them, and as many further ones as that needs.
+  // Counts the dense model's work for `count` tentative rows of one sequence that stay, the first of them at
+  // position `past`. A dense model runs them in `count` passes of one row each. `since`: dense_passes() when
+  // the rows were begun. Dense passes counted since then, for other sequences, serve these rows as well; only
+  // the passes that are missing are added.
   void add_plain(int64_t count, int64_t past, int64_t since);
   int64_t dense_passes() const { return dense_passes_; }
 
-  // One token for each of several sequences, in one pass. -> f32 (sequences, vocab)
+  // Feeds one token to each of several sequences, in one pass. Returns f32 (sequences, vocab).
   Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
 
-  // Forgets what a sequence was fed at `position` and after. -> how many rows it still holds: a policy that
-  // cannot go back so far starts the sequence anew (0).
+  // Forgets what a sequence was fed at `position` and after. Returns how many rows it still holds:
+  // `position`, or 0 where the policy cannot go back that far and the sequence must be fed again from its
+  // start.
   int64_t truncate(int32_t sequence, int64_t position);
 
-  // `to`, an empty sequence, becomes the first `position` rows of `from`, whose pages it shares. -> how many
-  // it holds: a policy that cannot share so many leaves it empty (0).
+  // The empty sequence `to` becomes the first `position` rows of `from` and shares their pages. Returns how
+  // many rows `to` then holds: `position`, or 0 where the policy cannot share them.
   int64_t fork(int32_t from, int32_t to, int64_t position);
 
-  // Gives back the pages of entries that skipped rows did not leave. Every pass ends with it on the CPU; on
-  // CUDA it waits for the device, so it is for the caller to ask.
+  // Gives back pages that were reserved for rows that then skipped. On the CPU every pass ends with it. On
+  // CUDA it waits for the device, so the caller decides when to call it.
   void settle(int32_t sequence);
   void settle_every_pass(bool on) { settles_ = on; }
 
-  // Every pass from here on also writes its rows there; null: none does, and nothing is paid.
+  // Every later pass also writes its rows into `trace`; null: passes record nothing, at no cost.
   void record(Trace* trace) { recorded_ = trace; }
   Trace* recorded() const { return recorded_; }
 

@@ -25,7 +25,7 @@ struct ScoreResult : LogProbs {
   double mean_nll(int64_t from = 1) const;
 };
 
-// Starts the sequence anew. An empty list, or one longer than the context, is a UserError.
+// Empties the sequence first. An empty list, or one longer than the context, is a UserError.
 ScoreResult score(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptions& options = {},
                   int32_t sequence = 0);
 

@@ -84,7 +84,7 @@ class SpeculativeState final : public PolicyState {
     std::vector<Presence> presence;  // the first blocks, in which some rows do not take part yet
     std::vector<int64_t> dropped;    // (2L): how many drafts do not run the unit by their rules
     Tensor allowed;                  // f32 (2L, rows): 0 for those; undefined: there are none
-    bool judged = false;             // by thresholds of their own, as well as the verifier's
+    bool judged = false;             // drafts have their own thresholds, beside the verifier's
     Agreement agreement;
   };
   void plan(Context& ctx, const Batch& batch, bool resumes);

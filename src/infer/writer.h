@@ -36,7 +36,7 @@ class Writer {
   // The next token, from the logits (vocab) that follow history(); they are changed where tokens are
   // forbidden. Logits that no token can be drawn from are a UserError. Valid until the next call.
   const Written& write(std::span<float> logits);
-  // The same, of a token that was drawn by somebody else, by the same rules.
+  // The same for a token that was drawn elsewhere (by a Speculator), by the same rules.
   const Written& take(int32_t id);
 
   // The end of the answer: the text that was held back.

@@ -1,4 +1,4 @@
-// Reads little-endian values from bytes that nobody vouches for: every step is checked against what is left.
+// Reads little-endian values from untrusted bytes: every step is checked against what is left.
 #pragma once
 
 #include <bit>

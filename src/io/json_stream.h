@@ -1,5 +1,5 @@
-// JSON from files that nobody vouches for, as events instead of a tree: nothing is built before it is
-// checked. UTF-8 is checked, nesting is bounded, a key that an object holds twice is refused.
+// Reads JSON from untrusted files, as events instead of a tree: nothing is built before it is checked.
+// UTF-8 is checked, nesting is bounded, a key that an object holds twice is refused.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ struct Architecture {
   bool scales_embedding = false;  // by √width
   LayersWithWindow windows = LayersWithWindow::kNone;
   int64_t every = 0;        // kAllButEvery: n, where the file does not say
-  bool local_rope = false;  // layers with a window have a RoPE of their own
+  bool local_rope = false;  // layers with a window have their own RoPE
 
   // Hugging Face's files: keys, and what a key that is left out means.
   const char* activation_key = "hidden_act";
@@ -55,10 +55,11 @@ struct Architecture {
   RopeStyle gguf_rope_style = RopeStyle::kHalves;  // the order of q's and k's rows
   bool gguf_rope_factors = false;                  // it reads rope_freqs.weight, Llama 3's scaling
   bool gguf_head_dim = true;                       // it reads a head size that is not width / heads
-  bool gguf_output = false;      // it looks for the output matrix where that is the embedding
-  bool gguf_tied = false;        // it takes the embedding for the output matrix
-  int64_t gguf_window = 0;       // where no key gives one; 0: none
-  int64_t gguf_deep_layers = 0;  // with so many layers, q·k is scaled by the width per head (the 27B Gemmas)
+  bool gguf_output = false;  // it looks for the output matrix where that is the embedding
+  bool gguf_tied = false;    // it takes the embedding for the output matrix
+  int64_t gguf_window = 0;   // where no key gives one; 0: none
+  int64_t gguf_deep_layers =
+      0;  // a model with this many layers scales q·k by its width per head (the 27B Gemmas)
 };
 
 // By name; null: there is no such row.

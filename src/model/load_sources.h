@@ -18,7 +18,7 @@ struct ModelSource {
 
   // The tensor of that name, or null; it stays alive here and is marked as used.
   const Tensor* take(const std::string& name);
-  // A tensor that nobody took is part of a model that we would compute wrongly without it: refused by name.
+  // Throws a UserError that names a tensor which was not taken: without it the model would compute wrongly.
   void refuse_rest(const Model& model) const;
 
  private:

@@ -27,8 +27,8 @@ struct UnitInput {
   Unit unit;
   const Tensor& h;  // f32 (rows, width): the residual stream at this unit
   const Batch& batch;
-  // The rows that take part in this block; null: all. The others enter later, with a state of their own: what
-  // h has of them means nothing yet.
+  // The rows that take part in this block; null: all. The other rows enter at a later block, with a saved
+  // state: until then their rows of h mean nothing.
   const RowSet* present = nullptr;
   int64_t index() const { return 2 * layer + (unit == Unit::kFfn ? 1 : 0); }  // of 2L units
 };
@@ -55,20 +55,20 @@ struct Decision {
 class PolicyState {
  public:
   virtual ~PolicyState() = default;
-  // The sequence goes back to its first `position` rows. -> how many of them still hold: a policy that cannot
-  // go back so far begins the sequence anew and says 0.
+  // The sequence goes back to its first `position` rows. Returns how many rows the state still covers:
+  // `position`, or 0 where the policy cannot go back that far and the sequence must be fed again.
   virtual int64_t truncate(Context&, int32_t /*sequence*/, int64_t position) { return position; }
-  // The empty sequence `to` becomes the first `position` rows of `from`. -> how many of them hold for it:
-  // all, or 0, as truncate().
+  // The empty sequence `to` becomes the first `position` rows of `from`. Returns how many rows its state
+  // covers: `position` or 0, as truncate().
   virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
-  // The sequence's `rows` rows are there to stay: going back before them may mean to begin anew. -> the row,
-  // if one has spoken for its whole sequence since the last call, else -1: in a layer where that row left no
-  // entry, no later row looks at any (KvCache::settle).
+  // Says that the sequence's first `rows` rows stay. After this, a truncate() to fewer rows may return 0.
+  // Returns -1, or the row whose decisions have become those of the whole sequence since the last call. In a
+  // layer where that row left no cache entry, no later row reads any, so KvCache::settle empties the layer.
   virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
   // At a calibrated budget a sequence has its own thresholds, one per unit (2L; NaN: the policy's own rule
-  // there). They stay until they are set again or cleared, whatever becomes of the sequence's rows. Other
-  // sequences in the same pass have theirs, or none: these follow the policy's own rule. A policy that
-  // decides by no thresholds refuses them with a UserError, and has none to clear.
+  // there). They stay until they are set again or cleared, also when the sequence is truncated. Sequences
+  // without thresholds, in the same pass too, follow the policy's own rule. A policy that does not decide by
+  // thresholds throws a UserError.
   virtual void set_thresholds(Context&, int32_t sequence, std::span<const float> thresholds);
   virtual void clear_thresholds(Context&, int32_t /*sequence*/) {}
 };
@@ -83,26 +83,26 @@ class SkipPolicy {
   virtual bool has_key_bias() const { return false; }
   // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
   virtual bool needs_whole_prompt() const { return false; }
-  // May a row take part from a later block on, with the h that it had there? Not where the policy remembers
-  // more of it from block to block.
+  // May a row enter a pass at a later block, with its saved h? Not where the policy remembers more about a
+  // row from block to block than h.
   virtual bool resumes() const { return true; }
 
   // Before the first block. Tensors made here live until the pass ends; those made by the calls below until
   // their block does.
   virtual void begin(Context&, const Model&, const Batch&, PolicyState&) const {}
   virtual Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const = 0;
-  // The branch's output (rows computed, width) re-enters the residual; undefined when no row ran. As it is
-  // unless a method says otherwise.
+  // Adds the branch's output (rows computed, width) to the residual stream h; undefined when no row ran. The
+  // default adds it unchanged.
   virtual void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
                     Tensor& h, PolicyState& state) const;
   virtual void after_block(Context&, const UnitInput&, Tensor& /*h*/, PolicyState&) const {}
 };
 
 // Adds the computed rows' branch to h where the rows are kept. Masked rows are dropped here;
-// straight-through, `score` (f32 (rows), undefined: nobody learns) gets the gradient of the mask.
+// straight-through, `score` (f32 (rows), undefined: no score learns) gets the gradient of the mask.
 void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, const Tensor& score, Tensor& h);
 
-// Hands every question on to another policy: for who wants to see or change some of the answers.
+// Passes every call on to another policy. A class derived from it can see or change some of the answers.
 class ForwardingPolicy : public SkipPolicy {
  public:
   explicit ForwardingPolicy(const SkipPolicy& inner) : inner_(inner) {}

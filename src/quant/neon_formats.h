@@ -31,7 +31,7 @@ inline float32x4_t float_of_magic(int32x4_t sum) {
   return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(12582912.0f));
 }
 
-// A vector of zeros made anew. A copy of one that is kept would have to be read, as any other operand.
+// Returns a vector of zeros that is made on the spot. A stored one would have to be read as an operand.
 inline int32x4_t fresh_zero() {
   int32x4_t zero;
   asm volatile("movi %0.4s, #0" : "=w"(zero));

@@ -14,8 +14,8 @@ class Figures {
   // Makes the folder. One that cannot be made or written to is a UserError: before the work, not after it.
   explicit Figures(const std::string& folder);
 
-  // Writes NAME.svg and NAME.png. -> the SVG, for a page. Without gnuplot, or where it fails, one warning
-  // says so, and the rest is made all the same.
+  // Writes NAME.svg and NAME.png. Returns the SVG, for a page. Without gnuplot, or where gnuplot fails, one
+  // warning says so and everything but the PNG is still made.
   template <class Figure>
   std::string add(const std::string& name, const Figure& figure) {
     return add(name, to_svg(figure), to_plot(figure));

@@ -123,8 +123,8 @@ void write_inspection(const Inspection& in, Figures& figures) {
   page.add("Skipped, by layer", "The share of this text's tokens that skip each unit.",
            figures.add("skip-ratio", skip_chart(stats)));
   page.add("Tokens at both ends",
-           "Averaged over every place of the token in this text and over its units. Bars: standard "
-           "errors over the places.",
+           "Averaged over every place of the token in this text and over its units. "
+           "Bars: standard errors over the places.",
            figures.add("tokens", token_chart(stats)) + token_tables(stats));
   page.add("By class of token",
            "Classes are guessed from English word lists, endings and the word before: good enough to average "

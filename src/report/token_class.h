@@ -19,7 +19,7 @@ enum class TokenClass : uint8_t {
   kNumber,
   kPunctuation,  // white space, too
   kCode,         // words with marks that prose does not have: _ { } = ; ( straight after a letter
-  kOther,        // adjectives, adverbs, words nobody knows
+  kOther,        // adjectives, adverbs, unknown words
 };
 inline constexpr size_t kTokenClasses = 9;
 std::string_view name_of(TokenClass token_class);

@@ -61,7 +61,7 @@ struct PrepareInput {
   SkippedKv skipped_kv;
   bool harm_order;  // start from the harm order (skip/harm_order.h) rather than as the paper does
   const std::vector<int32_t>& protect;
-  const std::atomic<bool>* cancel = nullptr;  // set: what is being measured ends with PrepareCancelled
+  const std::atomic<bool>* cancel = nullptr;  // when set, prepare() ends with PrepareCancelled
 };
 
 // What a method is finished with after its training: some batches of text, each a whole pass.
@@ -71,17 +71,18 @@ struct FinishInput {
   std::span<const Batch> batches;
 };
 
-struct PrepareCancelled {};  // thrown, at the latest after one more pass over a batch
+struct PrepareCancelled {};  // thrown when `cancel` is set, after at most one more pass over a batch
 
-// What is true of a method, as it is configured, in every pass.
+// What holds for a configured method in every pass.
 struct MethodTraits {
-  Units units = Units::kBoth;       // that it decides on
+  Units units = Units::kBoth;       // the units that it decides on
   bool has_key_bias = false;        // as SkipPolicy::has_key_bias
   bool needs_whole_prompt = false;  // as SkipPolicy::needs_whole_prompt
   bool resumes = true;              // as SkipPolicy::resumes
-  // The same units for every row of every text: no row ever sees the keys and values of the other units.
+  // Every row of every text runs the same units. The other units never leave keys and values.
   bool fixed_list = false;
-  // Does everything run at thresholds of −∞? Not where a list is fixed, nor beyond what training settled.
+  // At thresholds of −∞ every unit runs. False for a fixed list, and where training has fixed which units
+  // may run.
   bool opens_fully = true;
   bool batch_quantile = false;    // has a rule for PassRules::batch_quantile
   bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
@@ -93,9 +94,9 @@ class Method {
  public:
   virtual ~Method() = default;
 
-  // What it is: its config, what is true of it, its tensors, what it remembers.
+  // Its config, its traits, its tensors, what it remembers.
   virtual std::vector<Field> fields() { return {}; }
-  // Can it serve this model? A UserError that says why not.
+  // Throws a UserError that says why the method cannot serve this model.
   virtual void check(const ModelConfig&) const {}
   virtual MethodTraits traits() const { return {}; }
   virtual std::vector<MethodParameter> parameters(const ModelConfig&) { return {}; }

@@ -61,7 +61,7 @@ struct MindSkipConfig {
   void visit(V& v) {
     v("units", units, "what a router stands in front of", "unit");
     v("level", level, "a decision for the whole sequence, or for each row");
-    v("loss", loss, "l0: mean of the mask; target: what it exceeds the kept share by");
+    v("loss", loss, "l0: mean of the mask; target: how far that mean is above the kept share");
     v("loss_weight", loss_weight, "λ, of each routed layer's loss");
     v("pool", pool,
       "rows that decide for the sequence: prefix:N, the first N, which run everything; prompt: those of the "
@@ -121,9 +121,9 @@ struct MindSkipState final : MethodState {
   PoolRule pool;  // a prefix of 0 rows where every row decides for itself
   bool skips_attention;
   // Of each routed layer, f32 (sequences, N): W·x of the first N rows; f32 (sequences): the prompt's mean.
-  // A sequence that begins anew, or goes back, writes over what was there before anybody reads it.
+  // A sequence that is emptied or truncated overwrites the old values before they are read again.
   std::vector<Tensor> memory;
-  // (sequences): the decision has fallen, and layers that are skipped may have given the first N rows back.
+  // (sequences): 1 when the sequence has decided; skipped layers may then have freed the first N rows' pages.
   std::vector<uint8_t> settled;
   // Of this pass:
   Tensor early;  // f32 (rows): 1 for the first N rows of a sequence; undefined: the pool is not a prefix
@@ -133,7 +133,7 @@ struct MindSkipState final : MethodState {
 };
 
 int64_t MindSkipState::truncate(Context&, int32_t sequence, int64_t position) {
-  if (pool.pool != Pool::kPrefix) return 0;  // who looked at a whole prompt cannot forget its end
+  if (pool.pool != Pool::kPrefix) return 0;  // the decision used the whole prompt and cannot forget its end
   if (position >= pool.rows) return position;
   uint8_t& gone = is_settled(sequence);
   return std::exchange(gone, 0) ? 0 : position;

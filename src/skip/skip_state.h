@@ -55,8 +55,8 @@ class ThresholdTable {
   int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
 };
 
-// Calibration of methods whose units have thresholds of their own: found while one pass goes through the
-// network, so that each is a quantile of the scores that rows have after everything below has skipped.
+// Calibration of methods that have one threshold per unit. One pass through the network finds them in order:
+// each is a quantile of the scores that rows have when the units before it have already skipped.
 struct ThresholdFit {
   float share = 0;                // of each unit's rows that is to skip
   std::vector<float> thresholds;  // (2L), −∞ where a unit was not asked

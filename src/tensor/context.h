@@ -53,7 +53,7 @@ class Context {
   // Where op outputs live until the step ends; see ArenaScope.
   Arena& arena() { return *arena_; }
 
-  // Who listens to the ops for their gradients; null (nobody) but inside a TapeScope.
+  // The tape that records the ops for their gradients; null outside a TapeScope.
   Tape* tape() const { return tape_; }
   void set_tape(Tape* tape) { tape_ = tape; }
 

@@ -15,7 +15,7 @@ namespace fathom {
 // d loss / d tensor, as far as it has arrived. Undefined: nothing did.
 struct Gradient {
   Tensor value;
-  bool own = false;  // may be added to in place: nobody else holds it
+  bool own = false;  // may be added to in place: no other tensor shares its memory
 };
 
 class Tape {

@@ -26,9 +26,9 @@ class Tensor {
   // An op's output: from the context's arena (or its tape's memory, where there is one), on its device, not
   // initialised.
   static Tensor empty(Context& ctx, DType dtype, const Shape& shape);
-  // Memory of its own, zeroed: weights that are made, caches, optimiser states.
+  // A tensor that owns its memory, zeroed: new weights, caches, optimiser states.
   static Tensor owned(Device device, DType dtype, const Shape& shape);
-  // A view of somebody's memory (a mapped file) that `owner` keeps alive.
+  // A view of other memory (a mapped file), which `owner` keeps alive.
   static Tensor view(Device device, const void* data, DType dtype, const Shape& shape,
                      std::shared_ptr<const void> owner);
   // Host values on the context's device, in the arena.
@@ -60,7 +60,7 @@ class Tensor {
   const std::shared_ptr<Gradient>& gradient() const { return gradient_; }
   Tensor with_gradient(std::shared_ptr<Gradient> gradient) const;
 
-  // Kernels only (ops/*_cpu.cc, *_cuda.cu), and whoever checked device() == kCpu.
+  // For kernels (ops/*_cpu.cc, *_cuda.cu), and for code that has checked device() == kCpu.
   const void* raw() const { return data_; }
   void* raw() { return const_cast<void*>(data_); }
   template <class T>
@@ -73,8 +73,8 @@ class Tensor {
   }
 
   Tensor reshape(const Shape& shape) const;            // contiguous tensors
-  Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0; whole fours, where it is in fours
-  Tensor with_layout(Layout layout) const;             // the same bytes, which lie so
+  Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0; of kFours: multiples of four
+  Tensor with_layout(Layout layout) const;             // the same bytes, declared to be in this layout
   Tensor columns(int64_t begin, int64_t count) const;  // of a 2-D, non-block tensor: a strided view
   Tensor to(Context& ctx, Device device) const;        // owned copy on another device, or itself
   std::shared_ptr<const void> owner() const { return owner_; }

@@ -22,7 +22,7 @@ struct ChatFormat {
     std::string open, close;
   };
   enum class System {
-    kTurn,       // a turn of its own
+    kTurn,       // a separate turn
     kFirstUser,  // inside the first user turn
     kLastUser,   // inside the last user turn (Mistral since v0.3)
     kRefused,    // the template takes none

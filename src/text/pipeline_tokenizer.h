@@ -24,7 +24,7 @@ struct TokenizerParts {
   std::vector<int32_t> before, after;      // ids put around a text
   Decoder decoder;
   std::map<int32_t, std::string>
-      shown_as;  // tokens with a text of their own in output (SentencePiece's unknown)
+      shown_as;  // tokens that output shows as another text (SentencePiece's unknown)
   int32_t bos = -1, eos = -1;
 };
 

@@ -19,8 +19,8 @@ struct TextRange {
 struct EncodeOptions {
   bool add_special = true;    // BOS/EOS as the tokenizer's own rule says
   bool parse_special = true;  // special tokens written in the text ("<|im_start|>") become their ids
-  // Where special tokens are parsed: parts of the text, ascending, in which they stay text all the same, and
-  // so do the added tokens `marks`, which the vocabulary does not call special.
+  // Used with parse_special: parts of the text, ascending, in which special tokens stay text. There the added
+  // tokens `marks`, which the vocabulary does not call special, stay text too.
   std::span<const TextRange> literal = {};
   std::span<const int32_t> marks = {};
 };

@@ -28,7 +28,7 @@ struct ValidationConfig {
     v("share", share, "or this share of the documents of data, their last ones, kept from training");
     v("every", every, "steps between validations; 0: only at the end");
     v("batches", batches, "micro-batches of one validation, always the same");
-    v("patience", patience, "stop after so many validations without a better one; 0: never");
+    v("patience", patience, "stop after this many validations in a row without a better one; 0: never");
   }
 };
 
@@ -89,7 +89,7 @@ struct TrainConfig {
       "of weights and activations in products; the values that learn are f32 either way");
     v("optimizer", optimizer);
     v("schedule", schedule);
-    v("method_rate", method_rate, "the method's own tensors learn at so many times the rate");
+    v("method_rate", method_rate, "the method's own tensors learn at the rate times this");
     v("clip", clip, "the largest norm of all gradients together; 0: not clipped");
     v("recompute", recompute,
       "keep no activations of branches, compute them again: less memory, a third more time");
@@ -98,9 +98,8 @@ struct TrainConfig {
     v("log_every", log_every, "steps between lines of log.jsonl");
     v("on_nan", on_nan,
       "a loss that is no number, or a spike: stop, or roll back to the last checkpoint and pass the data by");
-    v("spike", spike,
-      "a loss above so many times its running mean counts as one that is no number; 0: never");
-    v("rollbacks", rollbacks, "stop after so many roll-backs without a checkpoint between them");
+    v("spike", spike, "a loss above its running mean times this counts as one that is no number; 0: never");
+    v("rollbacks", rollbacks, "stop after this many roll-backs without a checkpoint between them");
     v("init", init);
     v("model", model);
   }

@@ -1,4 +1,4 @@
-// The data of the next steps, made ready by a thread of its own.
+// Makes the data of the next training steps ready in a separate thread.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// Softmax attention of query rows over the entries of their own sequence.
+// Softmax attention of query rows over the entries of the same sequence.
 #pragma once
 
 #include "ops/attention/kv_view.h"

@@ -39,7 +39,7 @@ struct Partial {
 };
 
 struct AttentionBlock {
-  int64_t unpack_from[kCacheTypes];  // so many query vectors pay for unpacking a block to f32 first
+  int64_t unpack_from[kCacheTypes];  // from this many query vectors on, unpacking a block to f32 first pays
   // scores[64 i + j] = q[i] · key j for j in [begin, end), i < n ≤ kMostQueries.
   void (*scores[kCacheTypes])(const float* const* q, int64_t n, int64_t dim, BlockRows keys, int64_t begin,
                               int64_t end, float* scores);

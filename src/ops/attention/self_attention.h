@@ -7,10 +7,10 @@ namespace fathom {
 
 // q: f32 (capacity, heads, head_dim), compacted by `queries`. k, v: f32 (capacity, kv_heads, head_dim),
 // compacted by `keys`. positions, sequence: i32 (batch rows); rows of a sequence stand in order of position.
-// key_bias: f32 (batch rows), added to the logits of that row's key (−inf: nobody sees it), or undefined.
-// A query sees the keys of its own sequence at its position or before, inside the window.
-// -> f32 (capacity of the queries, heads · head_dim). A query that sees nothing gives zeros, and gets and
-// gives no gradient.
+// key_bias: f32 (batch rows), added to the logits of that row's key (−inf: no query sees it), or undefined.
+// A query sees the keys of the same sequence at its position or before, inside the window.
+// Returns f32 (capacity of the queries, heads · head_dim). A query that sees no key gives zeros, and no
+// gradient flows through it.
 // The result is attention()'s over a KvView of these keys; the gradient has the same bits at any number of
 // threads.
 Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,

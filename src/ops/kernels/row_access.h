@@ -37,7 +37,8 @@ inline constexpr int64_t kElementGrain = 16384;
 // f32, at least one dimension, dense or two-dimensional; a UserError otherwise.
 void expect_rows(const Tensor& tensor, const char* op, const char* name);
 
-// Rows per task: work of at least some microseconds, so that the one row of a decode step wakes nobody.
+// Rows per task: work of at least some microseconds, so that the one row of a decode step wakes no other
+// thread.
 inline int64_t row_grain(int64_t width) {
   return width >= 8192 ? 1 : 8192 / (width > 0 ? width : 1);
 }

@@ -1,4 +1,4 @@
-// The kept rows as the CPU sees them. *_cpu.cc only: nobody else may ask for the count.
+// The kept rows as the CPU sees them. Only *_cpu.cc includes this: other code may not read the count.
 #pragma once
 
 #include <algorithm>

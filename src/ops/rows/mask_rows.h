@@ -5,7 +5,7 @@
 
 namespace fathom {
 
-// x: f32 (rows, d) -> x where kept, 0 elsewhere. score: f32 (rows), undefined: nobody learns.
+// x: f32 (rows, d) -> x where kept, 0 elsewhere. score: f32 (rows), undefined: no score learns.
 // Straight-through: d score_r = ⟨dy_r, x_r⟩ for every row, kept or not; dx_r = dy_r where kept, else 0.
 Tensor mask_rows(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& score = {});
 

@@ -1,5 +1,5 @@
 // Thresholds from the scores themselves. Only the rows that are there count; a NaN counts as +infinity, so
-// that nobody is skipped on garbage. CPU only, no gradients.
+// that no row is skipped because of a NaN. CPU only, no gradients.
 #pragma once
 
 #include <span>

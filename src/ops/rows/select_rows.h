@@ -9,7 +9,7 @@ enum class Compare : uint8_t { kAbove, kAtLeast };  // score > threshold, score 
 
 // score: f32 (rows); threshold: f32 (1), or (rows): each row its own. Ids ascend, the count stays on the
 // device; at inference on the CPU a set of all rows, or of none, is all() or none(). A NaN score or threshold
-// keeps its row: nobody skips on garbage.
+// keeps its row.
 RowSet select_rows(Context& ctx, const Tensor& score, Compare compare, const Tensor& threshold);
 
 // A threshold for each sequence, from one column of a table.
