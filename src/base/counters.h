@@ -43,8 +43,8 @@ class Counters {
   bool policy_ = false;
 };
 
-// Inside the scope kernels work for a decision, not for the blocks: budgets are shares of the blocks' work,
-// net figures hold both.
+// Inside the scope the kernels' work counts as the cost of deciding. Budgets are shares of the blocks' work
+// without it; net figures include it.
 class PolicyWork {
  public:
   explicit PolicyWork(Counters& counters) : counters_(counters) { counters_.policy_ = true; }

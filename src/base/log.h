@@ -8,7 +8,7 @@ namespace fathom {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kQuiet };
 
-void set_log_level(LogLevel level);  // kInfo unless said
+void set_log_level(LogLevel level);  // kInfo by default
 LogLevel log_level();
 
 // One line each. Control characters in the message are escaped.

@@ -1,4 +1,4 @@
-// Memory as the operating system deals it out.
+// What the operating system says about memory.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace fathom {
 
-// The pages that lie within these bytes as a whole; none: empty.
+// Returns the whole pages within these bytes; empty where there is none.
 std::span<const std::byte> whole_pages(std::span<const std::byte> bytes);
 
 // What the system says could be had without swapping, in bytes; where it does not say, more than any model.

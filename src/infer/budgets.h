@@ -1,4 +1,4 @@
-// The only way from a budget to thresholds.
+// Turns a budget into thresholds. No other code does.
 #pragma once
 
 #include <atomic>

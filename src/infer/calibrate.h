@@ -30,8 +30,8 @@ struct CalibratedQuality {
 // For one type of weights: rounding moves scores.
 struct Calibration {
   std::string weight_type;
-  // Budgets fall. The first is no budget that was asked for but the most that the model can run: 1, or what
-  // Skip-Middle was trained to; its thresholds are where the scores begin.
+  // By falling budget. The first point is not one that was asked for: it is the most that the model can run,
+  // which is 1, or what Skip-Middle was trained to. Its thresholds are where the scores begin.
   std::vector<CalibrationPoint> points;
   std::vector<std::string> kinds = {};  // of text, that the points were checked on
   std::vector<CalibratedQuality> qualities = {};

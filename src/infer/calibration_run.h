@@ -26,7 +26,7 @@ struct CalibrationRunOptions {
   std::function<void(int64_t passes)> on_progress = nullptr;
 };
 
-// What a text took: of the dense multiply-adds, and of the dense cache's entries.
+// What a text took: its share of the dense multiply-adds, and of the dense cache's entries.
 struct CalibrationOutcome {
   float beta = 1, held = 1;
 };
@@ -42,7 +42,7 @@ class CalibrationRunner {
                          std::vector<std::vector<float>>* scores = nullptr) const;
 
   // Finds thresholds on the way: at each unit the given share of the rows skips, in the order of the network.
-  // All sequences in one pass, for a quantile is one of all rows.
+  // All sequences run in one pass, because the quantile is over all rows.
   CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit) const;
 
  private:

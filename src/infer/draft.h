@@ -35,7 +35,7 @@ DraftRule exit_draft(const ModelConfig& config, double budget);
 inline constexpr int64_t kHarmRows = 96;
 
 // The 2L units, least harm per multiply-add first (skip/harm_order.h), measured on the first `rows` tokens of
-// a text: one more than 2L passes over them. No text: a short one of our own.
+// a text: one more than 2L passes over them. No text: a short built-in one.
 std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model, std::string_view text = {},
                                         int64_t rows = kHarmRows);
 // They are dropped in that order until `budget` of the block multiply-adds is left.

@@ -1,6 +1,6 @@
-// How many tokens to draft before the next verification: a fixed number, or as many as have paid so far. From
-// the sequence's own history alone, and costs that are counted, never timed: what else the machine does
-// cannot change an answer.
+// How many tokens to draft before the next verification: a fixed number, or as many as have paid so far. The
+// choice depends only on the sequence's own history and on counted costs. Nothing is timed, so the machine's
+// load cannot change an answer.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class DraftLength {
   static DraftLength adaptive(DraftCost cost) { return DraftLength(0, true, cost); }
 
   int64_t next(int64_t most) const;  // 0: decode plainly
-  void plain();                      // a token was
+  void plain();                      // a token was decoded plainly
   void round(int64_t drafted, int64_t accepted);
 
  private:

@@ -1,5 +1,6 @@
-// One sequence that speculates, on a feeder that it may share with others: which rows it wants in the next
-// pass, and what came of them. The tokens are the Speculator's, what the rows run is the SpeculativeState's.
+// One sequence that speculates, on a feeder that it may share with others. It says which rows the next pass
+// runs for it, and takes that pass's results. The tokens are the Speculator's, what the rows run is the
+// SpeculativeState's.
 #pragma once
 
 #include "infer/draft.h"
@@ -18,16 +19,16 @@ class Drafter {
   Drafter(const Drafter&) = delete;
   Drafter& operator=(const Drafter&) = delete;
 
-  // A round in a place of the cache that holds all of `history` but the last token, unless one is under way.
-  // It needs room for `most` more rows and that token's. false: this time decode plainly.
+  // Starts a round unless one is under way. The cache's `sequence` holds all of `history` but the last token
+  // and has room for that token and `most` more rows. Returns false when this token is to be decoded plainly.
   bool start(int32_t sequence, std::span<const int32_t> history, int64_t most);
   Phase phase() const { return speculator_.phase(); }  // kPlain: no round is under way
 
   // The rows of the next pass.
   Feed feed() const;
-  // What the pass gave: logits (rows of feed(), vocab); the trace's rows from `row` on are those. -> true:
-  // the round is over, and the cache holds the history and all of the tokens but the last. Logits that no
-  // token can be drawn from are a UserError, and the end of the round.
+  // What the pass gave: logits (rows of feed(), vocab); the trace's rows from `row` on are those. Returns
+  // true when the round is over: the cache then holds the history and all of the tokens but the last. Logits
+  // that no token can be drawn from end the round with a UserError.
   bool take(const Tensor& logits, const Trace& trace, size_t row);
   std::span<const int32_t> tokens() const { return tokens_; }  // that the round gave
   double depth(size_t token) const { return depths_[token]; }  // layers run by the row that gave it
@@ -48,8 +49,8 @@ class Drafter {
   Speculator speculator_;
   int32_t sequence_ = 0;
   int64_t first_ = 0;  // position of its first row
-  // Feeder::dense_passes() where a dense model, one token in each, would have come to this round; and by how
-  // many passes these are ahead of the sequence's tokens.
+  // since_: Feeder::dense_passes() at which a dense model, at one token a pass, would reach this round.
+  // lead_: how many passes that is ahead of the sequence's tokens.
   int64_t since_ = 0;
   std::optional<int64_t> lead_;
   std::vector<float> host_;   // logits

@@ -83,14 +83,15 @@ class TokenMask {
 struct AnswerOptions {
   SamplerConfig sampler = {};
   int64_t max_tokens = -1;  // -1: until the context is full
-  int64_t min_tokens = 0;   // before this many tokens, neither an end token nor a stop string ends the text
+  int64_t min_tokens = 0;   // before these, no end token is drawn and no stop string ends the text
   std::vector<std::string> stops = {};
   std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it
 };
 
+// What a draft leaves out of the model.
 enum class DraftKind : uint8_t {
-  kMethod,     // the skipping method at a smaller budget
-  kHarmOrder,  // the same units for every row, those that matter least
+  kMethod,     // what the skipping method skips at a smaller budget
+  kHarmOrder,  // the units that matter least, the same ones for every row
   kExit,       // the last blocks
 };
 std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit"

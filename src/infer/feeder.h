@@ -46,9 +46,10 @@ class Feeder {
         state_(state),
         settles_(ctx.device() == Device::kCpu) {}
 
-  // A pass over the next tokens of several sequences, each added once: begin(), add() for each, run(). -> f32
-  // (rows that want logits, vocab) in the order added, undefined when none does; in the arena of the caller's
-  // ArenaScope. add() makes room in the cache at once; a token outside the vocabulary is a UserError.
+  // A pass over the next tokens of several sequences: begin(), add() once for each sequence, run(). run()
+  // returns f32 (rows that want logits, vocab) in the order added, undefined when no row wants them. It lives
+  // in the arena of the caller's ArenaScope. add() makes room in the cache at once; a token outside the
+  // vocabulary is a UserError.
   void begin();
   void add(const Feed& feed);
   Tensor run();

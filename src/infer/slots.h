@@ -1,5 +1,5 @@
-// The places of the cache: who is in which, and what others can take from them. A lane begins with the
-// longest beginning of its tokens that is in the cache already, forked from a sequence that runs or has
+// The slots of the cache: which lane is in which, and what other lanes can take from them. A lane begins with
+// the longest beginning of its tokens that is in the cache already, forked from a sequence that runs or has
 // ended.
 #pragma once
 
@@ -33,7 +33,7 @@ class Slots {
   // Before any of a pass's `rows` are reserved: where they might not fit, what skipped rows did not use is
   // given back. (On the CPU every pass has done so.)
   void make_ready(int64_t rows);
-  // Gives up the kept sequence that was not used for longest. false: there is none.
+  // Gives up the kept sequence that was not used for longest. Returns false when there is none.
   bool forget_oldest(int32_t but = -1);
 
  private:

@@ -44,10 +44,10 @@ class SpeculativeState final : public PolicyState {
   // The rows that the sequence is fed from now on are drafts, one in each pass. The rule stays where it is
   // until finish().
   void draft(Context& ctx, const KvCache& cache, int32_t sequence, const DraftRule& rule);
-  // Its drafts are fed again, in one pass, and rows after them. What the cache holds of them and the
-  // verifying policy would not is forgotten: entry (i, ℓ) stays for ℓ < c_i, the first block in which row i,
-  // or one before it, differs. (In block c_i itself a projected entry would still be right. Made again it has
-  // the same bits, and its query needs the weights anyway.)
+  // The next pass feeds the sequence's drafts again, and rows after them. Cache entries that the verifying
+  // policy would not have made are forgotten: entry (i, ℓ) stays for ℓ < c_i, where c_i is the first block in
+  // which row i, or a row before it, differs. (In block c_i itself a projected entry would still be right.
+  // Made again it has the same bits, and its query needs the weights anyway.)
   void verify(Context& ctx, KvCache& cache, int32_t sequence);
   // Back to plain decoding.
   void finish(Context& ctx, int32_t sequence);

@@ -1,5 +1,5 @@
-// Lossless speculation, the side of the tokens: a sequence drafts some, and one pass of the verifying policy
-// says which of them stay. The tokens that come out have the distribution that plain decoding gives them; at
+// The tokens of lossless speculation: a sequence drafts some, and one pass of the verifying policy says which
+// of them stay. The tokens that come out have the distribution that plain decoding gives them; at
 // temperature 0 they are the same tokens. (Leviathan et al. 2023; Chen et al. 2023.)
 #pragma once
 
@@ -13,7 +13,7 @@ namespace fathom {
 bool accepts(const Distribution& p, const Distribution& q, int32_t draft, Rng& rng);
 int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng);
 
-// One sequence. Whoever runs the passes asks for the tokens of the next one and hands in the logits it gave.
+// One sequence. The caller runs the passes: it asks for the next pass's tokens and hands in its logits.
 class Speculator {
  public:
   // The answer is drawn as a Writer would draw it; nothing is drafted after an end token.
@@ -22,7 +22,7 @@ class Speculator {
              TokenMask* mask = nullptr);
 
   // A round, at most `most` drafts long. `history`: the tokens so far; the last one is not in the cache yet.
-  // false: this time decode it plainly. Asked again at the same place, it says the same.
+  // Returns false when that token is to be decoded plainly. A second call at the same place returns the same.
   bool start(std::span<const int32_t> history, int64_t most);
   void abandon();  // forgets the round: start() begins it again
 
@@ -34,8 +34,8 @@ class Speculator {
 
   // The logits of a drafting pass, (vocab).
   void take_draft(std::span<const float> logits);
-  // Those of the verifying pass, (drafts + 1, vocab). -> the tokens that follow the history: the drafts that
-  // stay, and one more. As many rows stay in the cache.
+  // The logits of the verifying pass, (drafts + 1, vocab). Returns the tokens that follow the history: the
+  // drafts that stay, and one more. The same number of rows stays in the cache.
   std::span<const int32_t> take_verified(std::span<const float> logits);
 
   const SpeculationCounts& counts() const { return counts_; }

@@ -1,5 +1,5 @@
-// What every row ran and why: for shades, pictures, statistics and tests. What the units decided stays where
-// it is and is read once, when the pass ends; who asks for no trace pays nothing.
+// What every row ran and why: for shades, pictures, statistics and tests. The decisions stay on
+// the device until the pass ends and are then read once. Without a trace there is no cost.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct TraceRow {
   int32_t token = 0, position = 0, sequence = 0;
 };
 
-// Rows in the order they ran, those of a sequence that was cut back and fed again more than once.
+// Rows in the order they ran. Rows that were taken back and fed again appear more than once.
 class Trace {
  public:
   enum class Scores : uint8_t { kKept, kLeftOut };

@@ -55,11 +55,10 @@ struct Architecture {
   RopeStyle gguf_rope_style = RopeStyle::kHalves;  // the order of q's and k's rows
   bool gguf_rope_factors = false;                  // it reads rope_freqs.weight, Llama 3's scaling
   bool gguf_head_dim = true;                       // it reads a head size that is not width / heads
-  bool gguf_output = false;  // it looks for the output matrix where that is the embedding
-  bool gguf_tied = false;    // it takes the embedding for the output matrix
-  int64_t gguf_window = 0;   // where no key gives one; 0: none
-  int64_t gguf_deep_layers =
-      0;  // a model with this many layers scales q·k by its width per head (the 27B Gemmas)
+  bool gguf_output = false;      // it looks for the output matrix where that is the embedding
+  bool gguf_tied = false;        // it takes the embedding for the output matrix
+  int64_t gguf_window = 0;       // where no key gives one; 0: none
+  int64_t gguf_deep_layers = 0;  // at this depth q·k is scaled by the width per head (the 27B Gemmas)
 };
 
 // By name; null: there is no such row.

@@ -129,7 +129,7 @@ struct ModelConfig {
 void check_config(const ModelConfig& config, const std::string& where);
 
 // The layer whose keys and values a row that skips attention in `layer` may take for its own: the nearest one
-// below with the same RoPE (a window only says who looks). -1: there is none.
+// below with the same RoPE (windows may differ). -1: there is none.
 int64_t copied_layer(const ModelConfig& config, int64_t layer);
 
 // Hugging Face's config.json, in the spelling of transformers 4 or 5. Architectures and keys that are not

@@ -1,7 +1,7 @@
 // Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and
 // sequence the list of entries that exist, each with its own position. A row that leaves nothing in a layer
 // takes no entry; one that copies a layer below lists that layer's slot. Sequences that begin alike can
-// share pages (fork); who writes to a shared page copies it first.
+// share pages (fork); a sequence that writes to a shared page copies it first.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct KvCacheOptions {
   int64_t pages = 0;      // of the pool, for all layers and sequences; 0: as many as full contexts need
 };
 
-// The pool has no room for rows to come. Nothing was changed: it fits when others have left.
+// The pool has no room for the rows. Nothing was changed: try again when other sequences have left.
 class CacheFull : public UserError {
  public:
   using UserError::UserError;

@@ -1,5 +1,5 @@
-// Who runs: the interface between the model and the methods. The model asks before every unit; it knows no
-// method.
+// The interface between the model and the methods. Before every unit the model asks a policy which rows run;
+// it knows no method.
 #pragma once
 
 #include <memory>

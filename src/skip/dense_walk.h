@@ -1,5 +1,4 @@
-// A pass over fresh sequences, a unit at a time, dense or without some units: for what is measured between
-// units.
+// A pass over new sequences, one unit at a time, dense or without some units. Callers measure between units.
 #pragma once
 
 #include <span>

@@ -1,5 +1,4 @@
-// The first stage of GateSkip's two-stage gate: a scalar head per gate, fitted to what the gate itself would
-// say.
+// The first stage of GateSkip's two-stage gate: a scalar head per gate, fitted to the gate's own output.
 #pragma once
 
 #include "skip/method.h"

@@ -79,7 +79,7 @@ struct MethodTraits {
   bool has_key_bias = false;        // as SkipPolicy::has_key_bias
   bool needs_whole_prompt = false;  // as SkipPolicy::needs_whole_prompt
   bool resumes = true;              // as SkipPolicy::resumes
-  // Every row of every text runs the same units. The other units never leave keys and values.
+  // Every row of every text runs the same units. No row ever reads the other units' keys and values.
   bool fixed_list = false;
   // At thresholds of −∞ every unit runs. False for a fixed list, and where training has fixed which units
   // may run.
@@ -159,7 +159,8 @@ inline RowSet computed_rows(const UnitCall& call, const Decision& decision) {
 // method's rule. A budget does not open a unit further than `least`.
 RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least = -INFINITY);
 
-// One scalar router: sigmoid or not of w·x + b. x: (rows, width), weight: (1, width) -> (rows)
+// One scalar router: w·x + b, with or without a sigmoid. x: (rows, width), weight: (1, width). Returns
+// (rows).
 Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 // f32 (1), on the context's device.

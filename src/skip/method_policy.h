@@ -82,7 +82,7 @@ class MethodPolicy final : public SkipPolicy {
   // Of a row that skips attention in this layer.
   SkippedKv skipped_kv(bool training, const ModelConfig& config, int64_t layer) const;
 
-  // Task's loss (ce, distill, or the method's own) plus the method's penalty. -> f32 (1)
+  // Task's loss (ce, distill, or the method's own) plus the method's penalty. Returns f32 (1).
   Tensor loss(Context& ctx, const LossInput& input) const;
   void observe(Context& ctx, SkipState& state, int64_t part);
   void adjust(const ModelConfig& config, std::span<const std::span<float>> gradients);

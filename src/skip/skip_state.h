@@ -32,8 +32,8 @@ class ThresholdTable {
   // f32 (sequences, 2L), NaN where a sequence has none. While judging: without the drafts'.
   const Tensor& table() const { return judging ? own_ : table_; }
 
-  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds until end_draft(). What each
-  // sequence's budget says of the same rows is in `judged` after each decision.
+  // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds until end_draft(). After
+  // each decision `judged` has the rows that would have run at the sequences' own budgets.
   void begin_draft(Context& ctx, int32_t sequence, std::span<const float> thresholds);
   void end_draft(Context& ctx, int32_t sequence);
   bool drafts() const { return drafts_ > 0; }  // does any sequence draft?

@@ -1,5 +1,5 @@
-// Everything an op needs besides its operands. No globals: two contexts in one process do not know each
-// other.
+// Everything an op needs besides its operands. No globals: two contexts in one process are
+// independent.
 #pragma once
 
 #include <memory>

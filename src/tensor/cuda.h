@@ -1,5 +1,4 @@
-// What the rest of the house may know of CUDA: no CUDA types here. Implemented in cuda.cu where there is a
-// toolkit.
+// What other code may use of CUDA, without CUDA types. Implemented in cuda.cu where there is a toolkit.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 namespace fathom {
 
-// d loss / d tensor, as far as it has arrived. Undefined: nothing did.
+// d loss / d tensor, summed so far. Undefined: no gradient has arrived.
 struct Gradient {
   Tensor value;
   bool own = false;  // may be added to in place: no other tensor shares its memory

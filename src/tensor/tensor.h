@@ -54,7 +54,7 @@ class Tensor {
   // is there.
   const int32_t* row_count() const { return row_count_.get(); }
   Tensor counted_by(const Tensor& count) const;    // i32 (1)
-  Tensor counted_like(const Tensor& other) const;  // compacted as the other is, or not at all
+  Tensor counted_like(const Tensor& other) const;  // with the other's row count, or none
 
   // Where its gradient adds up; null: not differentiable (always so at inference). Views share it.
   const std::shared_ptr<Gradient>& gradient() const { return gradient_; }
@@ -94,7 +94,7 @@ class Tensor {
 void copy_to_host(Context& ctx, const Tensor& tensor, std::span<float> values);
 void copy_to_host(Context& ctx, const Tensor& tensor, std::span<int32_t> values);
 
-// "linear: weight must be f32 (64, 32), got bf16 (64, 16)" unless it is so.
+// Throws "linear: weight must be f32 (64, 32), got bf16 (64, 16)" where the tensor differs.
 void expect(const Tensor& tensor, DType dtype, const Shape& shape, const char* op, const char* name);
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// Checkpoints that are whole or are not there: DIR/step-N, found again after any crash.
+// Checkpoints DIR/step-N. After a crash at any point each one is whole or absent.
 #pragma once
 
 #include <cstdint>

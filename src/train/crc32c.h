@@ -8,11 +8,11 @@
 
 namespace fathom {
 
-// Of `bytes` after what gave `before`.
+// Returns the checksum of `bytes` that follow data with the checksum `before`.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 uint32_t crc32c(std::string_view text, uint32_t before = 0);
 
-// TFRecord's: a checksum of data that itself holds checksums would be too regular.
+// TFRecord's masked form, because a checksum over data that holds checksums is too regular.
 uint32_t masked_crc32c(std::string_view text);
 
 }  // namespace fathom

@@ -1,4 +1,4 @@
-// A model that knows nothing yet.
+// A new model with random weights.
 #pragma once
 
 #include "model/model.h"

@@ -1,5 +1,5 @@
-// Optimisers over the flat buffers. Every number is computed by one thread in one order, whatever their
-// count.
+// Optimisers over the flat buffers. Each number is computed by one thread in a fixed order, so results do not
+// depend on the number of threads.
 #pragma once
 
 #include <cstdint>

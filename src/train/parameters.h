@@ -50,7 +50,8 @@ class ParameterSet {
 
   // The master values by name, views.
   std::vector<NamedTensor> named_values() const;
-  // Into the master from a checkpoint; each must be there, f32, of its shape. `where` starts the message.
+  // Copies a checkpoint's tensors into the master; each must be there, f32, of its shape. `where` starts the
+  // message.
   void load(Context& ctx, std::span<const NamedTensor> tensors, const std::string& where);
 
  private:

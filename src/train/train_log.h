@@ -17,8 +17,8 @@ class TrainLog {
   TrainLog(const TrainLog&) = delete;
   TrainLog& operator=(const TrainLog&) = delete;
 
-  // {"step": …, …}; a number that is not finite becomes null. On disk when this returns, short of a power
-  // cut.
+  // {"step": …, …}; a number that is not finite becomes null. When this returns, the line survives a crash
+  // of the process, not a power cut.
   void write(int64_t step, const std::vector<std::pair<std::string, double>>& values);
   void cut(int64_t step);  // as the constructor does: after a roll-back
 

@@ -1,4 +1,4 @@
-// The loop: forward, loss, backward, optimiser; and everything that keeps a long run from being lost.
+// The training loop: forward, loss, backward, optimiser, and checkpoints, resuming and roll-back.
 #pragma once
 
 #include <atomic>
