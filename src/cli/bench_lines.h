@@ -28,7 +28,8 @@ struct Line {
 
 class BenchLines {
  public:
-  // `run` -> tokens a second, once a round; `warms`: also once before the first. -> its index, for lines.
+  // `run` is called once a round and returns tokens a second; `warms`: also once before the first round.
+  // Returns its index, for lines.
   int measure(const std::string& name, bool warms, std::function<double()> run);
   void line(Line line) { lines_.push_back(std::move(line)); }
 

@@ -28,8 +28,8 @@ struct TextScore {
 using ItemRequests = std::vector<TokenRequest>;
 
 // As many items at a time as the cache has sequences, begun in `order`. The requests of one item share what
-// they begin with, and so do items that follow each other in a sequence. -> scores of each item's requests;
-// unfinished ones when cancelled.
+// they begin with, and so do items that follow each other in a sequence. Returns the scores of each item's
+// requests; when cancelled, some are unfinished.
 std::vector<std::vector<TextScore>> score_items(Feeder& feeder, std::span<const ItemRequests> items,
                                                 std::span<const size_t> order, const BatchOptions& options);
 

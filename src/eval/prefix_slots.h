@@ -18,9 +18,10 @@ class PrefixSlots {
   int32_t take(std::span<const int32_t> tokens);
   void give_back(int32_t slot);
 
-  // Before the passes that feed `tokens`: the sequence goes back to what it has in common with them, or
-  // becomes a fork of one that has more of it; `most` rows at most. -> the rows it then holds. -1: another
-  // sequence is being fed what these tokens begin with. Ask again after the pass.
+  // Call it before the passes that feed `tokens`. The sequence goes back to the tokens that it has in common
+  // with them, or becomes a fork of a sequence that has more of them in common; `most` rows at most. Returns
+  // the rows it then holds, or -1 while another sequence is being fed the same first tokens: call it again
+  // after the pass.
   int64_t begin(int32_t slot, std::span<const int32_t> tokens, int64_t most);
   // What a pass that has run fed.
   void fed(int32_t slot, std::span<const int32_t> tokens);

@@ -57,8 +57,8 @@ void hold(Context& ctx, PassKv& kv, PassKv& room) {
   kv.v = room.v;
 }
 
-// The policy decides who runs; the branch runs on the kept rows; the result joins the residual. h: (rows,
-// width), added to in place.
+// The policy decides which rows run; the branch runs on the kept rows; the result joins the residual. h:
+// (rows, width), added to in place.
 void block(const Pass& pass, int64_t layer, Tensor& h, PassKv& kv, PassKv& room) {
   Context& ctx = pass.ctx;
   const SkipPolicy& policy = pass.policy;

@@ -9,8 +9,8 @@
 namespace fathom {
 
 // Embedding, blocks, final norm, output. The rows' keys and values are appended to the cache
-// (KvCache::reserve has been called for each sequence). -> f32 (logit rows, vocab) for the rows that want
-// logits, in row order; undefined when none does.
+// (KvCache::reserve has been called for each sequence). Returns f32 (logit rows, vocab) for the rows that
+// want logits, in row order; undefined when no row does.
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
                PolicyState& state);
 
@@ -21,7 +21,7 @@ struct FreshPass {
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, FreshPass pass, const SkipPolicy& policy,
                PolicyState& state);
 
-// Final norm and output matrix. h: f32 (rows, width) -> (rows, vocab)
+// Final norm and output matrix. h: f32 (rows, width). Returns (rows, vocab).
 Tensor output_logits(Context& ctx, const Model& model, const Tensor& h);
 
 // The normalised input of a unit, as its branch sees it. h: (rows, width)
@@ -38,8 +38,8 @@ struct PassKv {
   Tensor k, v;  // f32 (rows, kv_heads, head_dim), compacted where skipped rows are hidden
 };
 
-// The branches of a block, before the residual. h: f32 (rows, width) -> (rows computed, width), undefined
-// when no row is. `kv` becomes this layer's.
+// The branches of a block, before the residual. h: f32 (rows, width). Returns (rows computed, width),
+// undefined when no row is computed. `kv` becomes this layer's.
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
               const Batch& batch, PassKv& kv);
 Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision);

@@ -149,9 +149,9 @@ class GateSkip final : public Method {
   void check(const ModelConfig&) const override {
     if (config_.two_stage && config_.placement == GatePlacement::kBefore)
       fail(
-          "gate_skip: two_stage needs placement after: its gates open when it is known who runs, too late "
-          "for "
-          "the unit's input");
+          "gate_skip: two_stage needs placement after: its gates are computed once it is known which rows "
+          "run, "
+          "too late for the unit's input");
   }
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   void prepare(Context& ctx, const PrepareInput& input) override;

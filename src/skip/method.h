@@ -159,8 +159,7 @@ inline RowSet computed_rows(const UnitCall& call, const Decision& decision) {
 // method's rule. A budget does not open a unit further than `least`.
 RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least = -INFINITY);
 
-// One scalar router: w·x + b, with or without a sigmoid. x: (rows, width), weight: (1, width). Returns
-// (rows).
+// One scalar router: w·x + b, without a sigmoid. x: (rows, width), weight: (1, width). Returns (rows).
 Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 // f32 (1), on the context's device.
