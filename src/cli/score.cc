@@ -29,7 +29,8 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("--ids", o.ids, "FILE", "The tokens, as a JSON list of ids");
   args.integer("--top", o.top, "Also the K most likely tokens of each place", 0, 1000);
   args.integer("--chunk", o.chunk,
-               "Tokens fed to the cache at a time (1: as decode does; 0: chosen for speed)", 0, INT32_MAX);
+               "Tokens fed to the cache at a time (1: as decode does; 0: as many as keep the logits small)",
+               0, INT32_MAX);
   args.integer("--prompt-tokens", o.prompt_tokens,
                "The first P tokens are context and do not count in nll and perplexity", 0, INT32_MAX);
   add_model_options(args, o.model, true);

@@ -150,8 +150,7 @@ class GateSkip final : public Method {
     if (config_.two_stage && config_.placement == GatePlacement::kBefore)
       fail(
           "gate_skip: two_stage needs placement after: its gates are computed once it is known which rows "
-          "run, "
-          "too late for the unit's input");
+          "run, too late for the unit's input");
   }
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   void prepare(Context& ctx, const PrepareInput& input) override;
