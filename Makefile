@@ -64,9 +64,10 @@ format-check:
 	@tools/install_packages.sh lint
 	@clang-format --dry-run -Werror $(SOURCES)
 
-lint: build/build.ninja format-check  ## order of the folders, clang-format, clang-tidy
+lint: build/build.ninja format-check  ## order of the folders, plain English, clang-format, clang-tidy
 	@tools/install_packages.sh tidy
 	@tools/check_includes.py
+	@tools/check_english.py
 	@cmake --build build --target build_info_file
 	@run-clang-tidy -quiet -p build -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
 
