@@ -208,7 +208,7 @@ TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
                                "--window", "512", "--tokens", tokens, "--quality", "kl=1"}),
                    1, "--quality needs two sequences of each kind of text that are kept back");
   expect_refused(run_fathom({"score", "-m", kStories, "-p", "Once upon a time", "--quality", "kl=1"}), 2,
-                 "--quality kl=1 needs an adapter with a calibration table");
+                 "a bound on kl needs an adapter with a calibration table");
 }
 
 TEST_F(CalibrateVerb, AnAdapterOfAnotherBaseIsRefused) {

@@ -103,13 +103,13 @@ TEST(Cli, ADenseModelHasNothingToSkip) {
   refused({"--budget", "1.5"}, "above 0 and at most 1, got 1.5");
   refused({"--budget", "1", "--saved", "0"}, "the same thing twice");
   expect_refused(kGreedy + Words{"--adapter", "somewhere"}, 1, "somewhere is no adapter");
-  refused({"--execution", "masked"}, "--execution masked");
-  refused({"--decide", "batch_quantile"}, "--decide batch_quantile");
+  refused({"--execution", "masked"}, "masked execution needs decisions to mask");
+  refused({"--decide", "batch_quantile"}, "batch_quantile needs scores to decide on");
   // A rule that another method has.
   const ProgramResult other =
       run_fathom({"generate", "-m", "builtin", "-p", "x", "-n", "1", "--decide", "batch_quantile"});
   EXPECT_EQ(other.exit_code, 2);
-  EXPECT_NE(other.err.find("--decide batch_quantile is gate_skip's rule; this is priced"), std::string::npos)
+  EXPECT_NE(other.err.find("batch_quantile is gate_skip's rule; this is priced"), std::string::npos)
       << other.err;
   for (const Words& more : {Words{"--budget", "1"}, Words{"--saved", "0"}}) {
     EXPECT_EQ(run_fathom(kGreedy + Words{"-n", "3"} + more).exit_code, 0);
@@ -287,7 +287,7 @@ TEST(Cli, ContextLimits) {
   EXPECT_GE(shifted.at("context_shifts"), 2);
   const ProgramResult longer = run_fathom(kGreedy + Words{"-c", "1000", "-n", "2"});
   EXPECT_EQ(longer.exit_code, 0);
-  EXPECT_NE(longer.err.find("warning: -c 1000 is longer than the 512 tokens"), std::string::npos)
+  EXPECT_NE(longer.err.find("warning: a context of 1000 is longer than the 512 tokens"), std::string::npos)
       << longer.err;
 }
 

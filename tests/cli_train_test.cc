@@ -145,7 +145,8 @@ TEST_F(TrainVerb, WhatIsWrongIsSaidInOneLine) {
     EXPECT_FALSE(fs::exists(at("bad") + "/last"));
     return result.err;
   };
-  EXPECT_EQ(error({"--set", "bacth=3"}, 2), "fathom: there is no key 'bacth' (did you mean 'batch'?)\n");
+  EXPECT_EQ(error({"--set", "bacth=3"}, 2),
+            "fathom: --set: there is no key 'bacth' (did you mean 'batch'?)\n");
   EXPECT_EQ(error({"--set", "batch=0"}, 1), "fathom: batch must be at least 1, got 0\n");
   EXPECT_NE(error({"--data", at("none.txt")}, 1).find("none.txt"), std::string::npos);
   std::ofstream(at("bad.jsonl")) << "{\"text\": \"x\"}\n{\"txt\": 1}\n";

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "eval/harness_golden_test.h"
 #include "eval/plan.h"
+#include "infer/slots.h"
 
 namespace fathom {
 namespace {

@@ -253,19 +253,18 @@ TEST(Evaluate, AnswersEndWhereGeneratedOnesDo) {
   StoryModel story;
   const std::vector<ItemRequests> prompts{
       {RequestEncoder(*story.model.tokenizer, 512).prompt("Once upon a time, there was a", 12)}};
-  GenerateOptions options;
+  AnswerOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = 12;
-  const std::vector<int32_t> words = Generator(story.feeder).run(prompts[0].front().tokens, options).ids;
+  const std::span<const int32_t> prompt = prompts[0].front().tokens;
+  const std::vector<int32_t> words = PlainWriter(story.feeder, options, prompt).run().ids;
   const auto last = std::find_if(words.begin() + 1, words.end(),
                                  [&](int32_t id) { return std::count(words.begin(), words.end(), id) == 1; });
   ASSERT_NE(last, words.end());
-  story.feeder.truncate(0, 0);
   story.model.tokenizer = std::make_shared<WithEndOfTurn>(story.model.tokenizer, *last);
   options.end_ids = end_token_ids(story.model);
-  const GenerateResult alone = Generator(story.feeder).run(prompts[0].front().tokens, options);
+  const PlainAnswer alone = PlainWriter(story.feeder, options, prompt).run();
   EXPECT_EQ(alone.ids, std::vector<int32_t>(words.begin(), last));
-  story.feeder.truncate(0, 0);
   EXPECT_EQ(generate_items(story.feeder, prompts, in_order(1), {{}, 12, AnswerRule::kNone}, {})[0],
             story.model.tokenizer->decode(alone.ids));
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "infer/slots.h"
+
 namespace fathom {
 namespace {
 
@@ -11,11 +13,6 @@ std::span<const int32_t> fed(const TokenRequest& request) {
 }
 
 }  // namespace
-
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  return ends.first - a.begin();
-}
 
 std::vector<Path> plan_paths(std::span<const TokenRequest> requests, bool apart) {
   std::vector<size_t> order(requests.size());

@@ -25,7 +25,4 @@ struct Path {
 // tree exactly once. `apart`: a path for each request, nothing shared.
 std::vector<Path> plan_paths(std::span<const TokenRequest> requests, bool apart = false);
 
-// How many tokens two lists begin with in common.
-int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
-
 }  // namespace fathom

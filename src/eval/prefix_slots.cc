@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "eval/plan.h"
+#include "infer/slots.h"
 
 namespace fathom {
 namespace {

@@ -62,14 +62,21 @@ void Batcher::end_unwanted() {
   remove_ended();
 }
 
-// In order: nobody overtakes one that waits for room, or large requests would wait for ever.
+// In order: no answer overtakes one that waits for room, or large requests would wait for ever.
 void Batcher::admit() {
+  int64_t held_back =
+      0;  // answers that wait for another one's prefix; as many as there are places are enough
   for (Lane* lane : in_order(false)) {
+    if (held_back == feeder_.cache().sequences()) return;
     if (lane->request().max_tokens == 0 && !lane->scores_prompt()) {
       end(*lane, FinishReason::kLength);
       continue;
     }
     if (lane->paused() || waits_for_sibling(*lane)) continue;
+    if (waits_for_prefix(*lane)) {
+      ++held_back;
+      continue;
+    }
     if (!make_place(*lane)) break;
     if (lane->writer) continue;  // it has been here before
     const Request& request = lane->request();
@@ -90,6 +97,20 @@ bool Batcher::waits_for_sibling(const Lane& lane) const {
   return !whole_prompts_ && std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& other) {
     return other->shared == lane.shared && other->running() &&
            (other->fed < shared_tokens || lane.scores_prompt());
+  });
+}
+
+// Another answer is about to compute the beginning that this one has in common with it: this one forks it
+// then.
+bool Batcher::waits_for_prefix(const Lane& lane) const {
+  constexpr int64_t kWorthWaiting = 16;  // tokens
+  if (whole_prompts_ || lane.scores_prompt()) return false;
+  const int64_t at_hand = slots_.shared_with(lane);
+  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& other) {
+    if (!other->running() || other->paused() || key_of(*other) != key_of(lane)) return false;
+    const int64_t common = std::min(common_prefix(lane.tokens(), other->tokens()),
+                                    static_cast<int64_t>(lane.tokens().size()) - 1);
+    return other->fed < common && common >= at_hand + kWorthWaiting;
   });
 }
 

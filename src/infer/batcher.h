@@ -47,6 +47,7 @@ class Batcher {
   void end_unwanted();
   void admit();
   bool waits_for_sibling(const Lane& lane) const;
+  bool waits_for_prefix(const Lane& lane) const;
   bool make_place(Lane& lane);
   void plan();
   bool start_rounds(const std::vector<Lane*>& lanes);

@@ -106,7 +106,7 @@ DraftKind ModelRuntime::use_drafts(const DraftOptions& options) {
   const DraftKind kind = options.kind.value_or(calibrated ? DraftKind::kMethod : DraftKind::kHarmOrder);
   if (kind == DraftKind::kMethod) {
     if (!method())
-      refuse("drafts by the method need an adapter with a calibration table: this is a dense model");
+      refuse("a draft by the method needs an adapter with a calibration table: this is a dense model");
     if (options.budget >= budget())
       refuse("the drafts' budget must be below the budget of {:g}, got {:g}", budget(), options.budget);
   }

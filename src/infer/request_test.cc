@@ -121,6 +121,32 @@ TEST(Requests, ASaltKeepsPromptsApart) {
   EXPECT_EQ(reused(), 39);
 }
 
+// Requests that come together and begin alike compute that beginning once, whatever room there is.
+TEST(Requests, ACommonBeginningIsComputedOnce) {
+  EngineRig rig;
+  Rng rng(9);
+  const std::vector<int32_t> beginning = random_prompt(rng, 60);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    Request request = request_of(beginning, 3);
+    request.prompt.push_back(i);
+    requests.push_back(request);
+  }
+  requests.push_back(request_of(random_prompt(rng, 20), 3));  // overtakes those that wait
+  Batcher batcher(rig.many.feeder, roomy(32));
+  std::vector<Answer> answers;
+  for (const Request& request : requests) {
+    for (Answer& answer : submit(batcher, request)) answers.push_back(std::move(answer));
+  }
+  run_out(batcher);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Heard heard = hear(answers[i]);
+    EXPECT_EQ(heard.ids, rig.ids_alone(requests[i])) << "request " << i;
+    EXPECT_EQ(heard.end.stats.reused_tokens, i > 0 && i < 6 ? 60 : 0) << "request " << i;
+  }
+  EXPECT_EQ(batcher.stats().rows, 60 + 6 + 20 + 7 * 2);
+}
+
 // Allows a token only where it is of the other parity than the one before it.
 class Alternating final : public TokenMask {
  public:

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace fathom {
-namespace {
 
 int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
   return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
@@ -12,8 +11,6 @@ int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
 PrefixKey key_of(const Lane& lane) {
   return {lane.shared->thresholds, lane.request().salt};
 }
-
-}  // namespace
 
 Slots::Slots(Feeder& feeder, bool share, bool keep)
     : feeder_(feeder),

@@ -17,6 +17,11 @@ struct PrefixKey {
   bool operator==(const PrefixKey&) const = default;
 };
 
+PrefixKey key_of(const Lane& lane);
+
+// Tokens that both begin with.
+int64_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b);
+
 class Slots {
  public:
   // share: beginnings can be forked at all. keep: what a lane computed stays when it has ended.
@@ -28,6 +33,9 @@ class Slots {
   bool place(Lane& lane, int64_t pass);
   // The lane goes; `finished`: with nothing wrong, so that what it computed can be kept.
   void leave(Lane& lane, bool finished, int64_t pass);
+
+  // Returns how many of the lane's tokens it could take from the cache now.
+  int64_t shared_with(const Lane& lane) const { return longest_prefix(lane).tokens; }
 
   bool fits(const Lane& lane, int64_t rows) const { return feeder_.cache().fits(lane.slot, rows); }
   // Before any of a pass's `rows` are reserved: where they might not fit, what skipped rows did not use is
