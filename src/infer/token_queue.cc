@@ -92,7 +92,8 @@ std::optional<Token> TokenQueue::pop() {
 
 bool TokenQueue::ready_within(std::chrono::milliseconds time) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, time, [&] { return !tokens_.empty() || end_; });
+  const auto ready = [&] { return !tokens_.empty() || end_; };
+  return ready() || (time.count() > 0 && changed_.wait_for(lock, time, ready));
 }
 
 bool TokenQueue::ended() const {
