@@ -78,15 +78,15 @@ Speculation make_speculation(const Model& model, const DraftSource& source, cons
     fail("a round has from 1 to {} drafts, or 0 (as many as pay), got {}", kMostDrafts, options.drafts);
   if (!(options.budget > 0 && options.budget < 1))
     fail("a draft budget must be above 0 and below 1, got {:g}", options.budget);
-  const DraftKind kind =
-      options.kind.value_or(source.calibration ? DraftKind::kMethod : DraftKind::kHarmOrder);
+  const bool calibrated = source.budgets && !source.budgets->empty();
+  const DraftKind kind = options.kind.value_or(calibrated ? DraftKind::kMethod : DraftKind::kHarmOrder);
   DraftRule rule;
   switch (kind) {
     case DraftKind::kMethod:
-      if (!source.calibration) fail("a draft by the method needs a model with a calibration table");
+      if (!calibrated) fail("a draft by the method needs a model with a calibration table");
       if (options.budget >= budget)
         fail("a draft budget must be below the output's, {:g}, got {:g}", budget, options.budget);
-      rule.thresholds = source.calibration->thresholds(static_cast<float>(options.budget));
+      rule.thresholds = source.budgets->thresholds(options.budget);
       break;
     case DraftKind::kHarmOrder:
       if (source.harm_order.empty()) fail("a draft by the harm order needs one, and none was measured");

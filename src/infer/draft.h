@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "infer/calibrate.h"
+#include "infer/budgets.h"
 #include "infer/draft_length.h"
 #include "infer/fathom.h"
 #include "infer/speculative_policy.h"
@@ -16,7 +16,7 @@ namespace fathom {
 
 // What a model has to make drafts from.
 struct DraftSource {
-  const Calibration* calibration = nullptr;  // of its method, for its weight type
+  const Budgets* budgets = nullptr;          // of its method; null or empty: no drafts by the method
   std::span<const int32_t> harm_order = {};  // measure_harm_order(); empty: no drafts of that kind
 };
 

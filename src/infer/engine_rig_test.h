@@ -130,7 +130,7 @@ struct EngineRig {
     }
     std::optional<Speculation> speculation;
     if (request.speculate)
-      speculation = make_speculation(rig.model, {&table, harm_order}, *request.speculate,
+      speculation = make_speculation(rig.model, {&*budgets, harm_order}, *request.speculate,
                                      double{request.budget.value_or(1)});
     set_budget(request);
     return PlainWriter(alone.feeder, options, request.prompt, speculation ? &*speculation : nullptr).run();

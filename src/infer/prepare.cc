@@ -47,9 +47,7 @@ std::optional<Speculation> speculation_of(const Request& request, const BatcherO
     fail("this engine does not speculate: its policy is not made for drafts");
   if (feeder.policy().needs_whole_prompt())
     fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
-  const bool calibrated = options.budgets && !options.budgets->empty();
-  const DraftSource source{calibrated ? &options.budgets->table_for(request.speculate->budget) : nullptr,
-                           options.harm_order};
+  const DraftSource source{options.budgets, options.harm_order};
   return make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
 }
 
