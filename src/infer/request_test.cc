@@ -76,15 +76,23 @@ TEST(Requests, UnitsAndWorkAreTheRowsOwn) {
   Request drafting = request;
   drafting.speculate = DraftOptions{.drafts = 3, .kind = DraftKind::kExit, .budget = 0.5};
   drafting.budget = 1.0f;
+  Request full = request;
+  full.budget = 1.0f;
   std::vector<Answer> answers = submit(batcher, request);
-  for (Answer& answer : submit(batcher, drafting)) answers.push_back(std::move(answer));
+  for (const Request& other : {drafting, full})
+    for (Answer& answer : submit(batcher, other)) answers.push_back(std::move(answer));
   run_out(batcher);
-  for (Answer& answer : answers) {
-    while (const std::optional<Token> token = answer.next()) {
+  int64_t skipped = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    while (const std::optional<Token> token = answers[i].next()) {
       ASSERT_EQ(token->units.size(), 8u);
-      EXPECT_EQ(std::count(token->units.begin(), token->units.end(), 1), 2 * token->depth);
+      const int64_t ran = std::count(token->units.begin(), token->units.end(), 1);
+      EXPECT_EQ(ran, 2 * token->depth);
+      skipped += i == 0 ? 8 - ran : 0;
+      EXPECT_TRUE(i == 0 || ran == 8) << "at full depth";
     }
   }
+  EXPECT_GT(skipped, 0);
   // Alone it runs what the kernels count: rows of the prompt and all tokens but the last.
   const AnswerStats& stats = answers[0].end().stats;
   rig.generate_alone(request);
@@ -221,16 +229,18 @@ TEST(Requests, AMaskThatForbidsEverythingEndsTheAnswer) {
   EXPECT_EQ(hear(answers[1]).ids, rig.ids_alone(request_of({4, 5}, 4)));
 }
 
-// Throws for a pass that holds a certain token, and for one of too many rows.
+// Throws in the middle of a pass that holds a certain token, or too many rows.
 class Brittle final : public ForwardingPolicy {
  public:
   using ForwardingPolicy::ForwardingPolicy;
-  void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {
-    std::vector<int32_t> tokens(static_cast<size_t>(batch.rows()));
-    copy_to_host(ctx, batch.tokens, tokens);
-    if (std::find(tokens.begin(), tokens.end(), 47) != tokens.end()) throw UserError("token 47 came");
-    if (batch.rows() > most) throw std::bad_alloc();
-    ForwardingPolicy::begin(ctx, model, batch, state);
+  Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+    std::vector<int32_t> tokens(static_cast<size_t>(input.batch.rows()));
+    copy_to_host(ctx, input.batch.tokens, tokens);
+    if (input.layer == 2) {
+      if (std::find(tokens.begin(), tokens.end(), 47) != tokens.end()) throw UserError("token 47 came");
+      if (input.batch.rows() > most) throw std::bad_alloc();
+    }
+    return ForwardingPolicy::decide(ctx, input, state);
   }
   int64_t most = 1 << 20;
 };
