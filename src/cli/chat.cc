@@ -142,7 +142,7 @@ int run_chat(const Arguments& arguments) {
   check_model_options(args, o);
 
   Session session(o);
-  ChatTemplate chat = chat_template_option(session.model(), chat_template);
+  ChatTemplate chat = chat_template_option(session, chat_template);
   GenerateOptions options;
   options.sampler = sampler_config(args, sampling, session.model().generation);
   options.max_tokens = tokens;

@@ -84,7 +84,7 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   std::vector<ChatMessage> messages;
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", text});
-  return encode_chat(tokenizer, chat_template_option(session.model(), o.chat_template), messages);
+  return encode_chat(tokenizer, chat_template_option(session, o.chat_template), messages);
 }
 
 DraftOptions draft_options(const Options& o) {

@@ -59,11 +59,10 @@ Session::Session(const ModelOptions& options) try : ModelRuntime(runtime_options
   fail_without_calibration(error, options.model, options.adapter);
 }
 
-ChatTemplate chat_template_option(const Model& model, const std::string& name) {
-  if (!model.tokenizer)
-    fail("{}: there is no tokenizer with this model: give one with --tokenizer", printable(model.path));
+ChatTemplate chat_template_option(const Session& session, const std::string& name) {
+  session.tokenizer();  // none: its error says what to give
   try {
-    return from_option("--chat-template", [&] { return chat_template_of(model, name); });
+    return from_option("--chat-template", [&] { return chat_template_of(session.model(), name); });
   } catch (const NoChatTemplate& error) {
     fail("{}; choose one with --chat-template: {}", error.what(), ChatTemplate::known_names());
   }

@@ -18,7 +18,7 @@ class Session : public ModelRuntime {
 };
 
 // --chat-template: chat_template_of(), with errors that name the option.
-ChatTemplate chat_template_option(const Model& model, const std::string& name);
+ChatTemplate chat_template_option(const Session& session, const std::string& name);
 
 // The error with the command that makes the table. `adapter`: "": the model's own method.
 [[noreturn]] void fail_without_calibration(const NoCalibration& error, const std::string& model,

@@ -43,7 +43,7 @@ bool Batcher::step() {
   end_unwanted();
   admit();
   plan();
-  if (!parts_.empty()) run_pass();
+  if (!parts_.empty()) run_parts(parts_);
   remove_ended();
   refresh_stats();
   return !parts_.empty() || ended_ > 0;
@@ -105,13 +105,15 @@ bool Batcher::waits_for_sibling(const Lane& lane) const {
 bool Batcher::waits_for_prefix(const Lane& lane) const {
   constexpr int64_t kWorthWaiting = 16;  // tokens
   if (whole_prompts_ || lane.scores_prompt()) return false;
-  const int64_t at_hand = slots_.shared_with(lane);
-  return std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& other) {
-    if (!other->running() || other->paused() || key_of(*other) != key_of(lane)) return false;
+  const PrefixKey key = key_of(lane);
+  int64_t coming = 0;  // the longest beginning that is not computed yet
+  for (const auto& other : lanes_) {
+    if (!other->running() || other->paused() || key_of(*other) != key) continue;
     const int64_t common = std::min(common_prefix(lane.tokens(), other->tokens()),
                                     static_cast<int64_t>(lane.tokens().size()) - 1);
-    return other->fed < common && common >= at_hand + kWorthWaiting;
-  });
+    if (other->fed < common) coming = std::max(coming, common);
+  }
+  return coming >= kWorthWaiting && coming >= slots_.shared_with(lane) + kWorthWaiting;
 }
 
 // A place in the cache; where there is none, those of answers whose readers have fallen behind.
@@ -244,10 +246,6 @@ void Batcher::preempt(Lane& lane) {
 void Batcher::leave(Lane& lane, bool finished) {
   if (lane.drafter) lane.drafter->stop();
   slots_.leave(lane, finished, stats_.passes);
-}
-
-void Batcher::run_pass() {
-  run_parts(parts_);
 }
 
 // One pass. Where it fails, what failed may be one request's fault, or too much at once: its halves are tried

@@ -62,7 +62,6 @@ class Batcher {
   void preempt(Lane& lane);
   void leave(Lane& lane, bool finished);
 
-  void run_pass();
   void run_parts(std::span<const Part> parts);
   void run_halves(std::span<const Part> parts, const std::string& error);
   void count_rows(std::span<const Part> parts);
