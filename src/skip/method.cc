@@ -69,8 +69,4 @@ Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Te
   return column.reshape({column.dim(0)});
 }
 
-Tensor scalar(Context& ctx, float value) {
-  return Tensor::from(ctx, std::span<const float>(&value, 1), {1});
-}
-
 }  // namespace fathom

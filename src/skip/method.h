@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "ops/rows/fill.h"
 #include "ops/rows/select_rows.h"
 #include "skip/skip_state.h"
 
@@ -161,8 +162,5 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
 
 // One scalar router: w·x + b, without a sigmoid. x: (rows, width), weight: (1, width). Returns (rows).
 Tensor scalar_head(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-
-// f32 (1), on the context's device.
-Tensor scalar(Context& ctx, float value);
 
 }  // namespace fathom

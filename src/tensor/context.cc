@@ -12,7 +12,7 @@ Context::Context(ContextOptions options)
       pool_(options.threads > 0 ? options.threads : default_threads()),
       comm_(std::make_unique<Comm>()),
       arena_(std::make_shared<Arena>(options.device)) {
-  if (device_ == Device::kCpu) return;
+  if (device_ != Device::kCuda) return;
   if constexpr (kHasCuda) {
     cuda_ = make_cuda_handle();
   } else {

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/isa.h"
 #include "base/thread_pool.h"
+#include "tensor/guarded.h"
 
 namespace fathom {
 
@@ -28,6 +29,11 @@ struct CpuBackend {
 struct CudaBackend {
   CudaHandle& handle;
   Counters& counters;
+};
+
+// Copies between the host and the device. One to the host waits for all that was started before it.
+struct Transfers {
+  uint64_t to_device = 0, to_host = 0, on_device = 0;
 };
 
 struct ContextOptions {
@@ -48,6 +54,7 @@ class Context {
   ThreadPool& pool() { return pool_; }
   Counters& counters() { return counters_; }
   Comm& comm() { return *comm_; }
+  Transfers& transfers() { return transfers_; }
   Isa isa() const { return isa_; }
 
   // Where op outputs live until the step ends; see ArenaScope.
@@ -62,6 +69,7 @@ class Context {
   Isa isa_;
   ThreadPool pool_;
   Counters counters_;
+  Transfers transfers_;
   std::unique_ptr<Comm> comm_;
   std::shared_ptr<Arena> arena_;
   Tape* tape_ = nullptr;
@@ -73,6 +81,10 @@ class Context {
 template <class Fn>
 void on_device(Context& ctx, Fn&& fn) {
   if (ctx.device() == Device::kCpu) return fn(ctx.cpu());
+  if (ctx.device() == Device::kGuarded) {
+    const GuardedAccess open;
+    return fn(ctx.cpu());
+  }
   if constexpr (kHasCuda) {
     return fn(ctx.cuda());
   } else {

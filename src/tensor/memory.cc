@@ -22,6 +22,7 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
     if constexpr (kHasCuda) return cuda_allocate(bytes);
     throw UserError("this build has no CUDA backend");
   }
+  if (device == Device::kGuarded) return guarded_allocate(bytes);
   // calloc: large blocks come zeroed from the system and cost nothing until they are touched (a cache's
   // unused pages).
   void* memory = bytes + kAlignment < bytes ? nullptr : std::calloc(1, bytes + kAlignment);
@@ -40,6 +41,15 @@ void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Devi
                 size_t bytes) {
   if (bytes == 0) return;  // an empty span's pointer may be null
   if (to_device == Device::kCpu && from_device == Device::kCpu) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  Transfers& transfers = ctx.transfers();
+  ++(to_device == Device::kCpu     ? transfers.to_host
+     : from_device == Device::kCpu ? transfers.to_device
+                                   : transfers.on_device);
+  if (to_device == Device::kGuarded || from_device == Device::kGuarded) {
+    const GuardedAccess open;
     std::memcpy(to, from, bytes);
     return;
   }

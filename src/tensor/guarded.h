@@ -1,0 +1,22 @@
+// The guarded device's memory: host code that touches it outside a GuardedAccess crashes, as it would with a
+// GPU's memory. on_device() and the copy functions open it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace fathom {
+
+// 64-byte aligned, zeroed.
+std::shared_ptr<void> guarded_allocate(size_t bytes);
+
+// While one lives, the whole process may read and write the guarded memory.
+class GuardedAccess {
+ public:
+  GuardedAccess();
+  ~GuardedAccess();
+  GuardedAccess(const GuardedAccess&) = delete;
+  GuardedAccess& operator=(const GuardedAccess&) = delete;
+};
+
+}  // namespace fathom
