@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/rows/assign.h"
+#include "ops/rows/fill.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/merge_rows.h"
 #include "ops/rows/pointwise.h"
@@ -57,8 +58,7 @@ void Agreement::block(Context& ctx, int64_t layer, const Tensor& h) {
     if (any_ends && !over_) split(ctx);
     return;
   }
-  const float half = 0.5f;
-  const RowSet some = select_rows(ctx, agrees_, Compare::kAbove, Tensor::from(ctx, std::span(&half, 1), {1}));
+  const RowSet some = select_rows(ctx, agrees_, Compare::kAbove, scalar(ctx, 0.5f));
   assign(ctx, states_, merge_rows(ctx, states_, some, gather_rows(ctx, h, some)));
   assign(ctx, counts_, add(ctx, counts_, agrees_));
   if (!any_ends) return;

@@ -76,7 +76,8 @@ void CalibrationRunner::pass(const std::vector<BatchRow>& rows, const std::vecto
   const ArenaScope scope(ctx_);
   std::vector<BatchRow> silent = rows;  // the output matrix is no block's work
   for (BatchRow& row : silent) row.wants_logits = false;
-  const Batch batch = make_batch(ctx_, silent);
+  Batch batch = make_batch(ctx_, silent);
+  batch.given = silent;
   KvCache cache = cache_for(ctx_, model_.config, policy_, rows, options_);
   const std::unique_ptr<PolicyState> base = policy_.make_state(ctx_, model_.config, batch.sequences);
   auto& state = static_cast<SkipState&>(*base);

@@ -97,8 +97,9 @@ struct EngineRig {
 
   explicit EngineRig(const std::string& json = R"({"name": "dense"})", int64_t sequences = 8)
       : EngineRig(json, cache_of(sequences)) {}
-  EngineRig(const std::string& json, const KvCacheOptions& cache, const ModelConfig& config = tiny_config())
-      : rig(json, config), many(rig, cache), alone(rig, one_of(cache)) {
+  EngineRig(const std::string& json, const KvCacheOptions& cache, const ModelConfig& config = tiny_config(),
+            Device device = Device::kCpu)
+      : rig(json, config, 0.3f, 1, device), many(rig, cache), alone(rig, one_of(cache)) {
     calibrate();
   }
 

@@ -98,7 +98,8 @@ Tensor Feeder::run() {
     ++dense_passes_;
   }
   const Work before = ctx_.counters().total();
-  const Batch batch = make_batch(ctx_, rows_);
+  Batch batch = make_batch(ctx_, rows_);
+  batch.given = rows_;
   Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, TracingPolicy(policy_, *recorded_), state_)
                          : forward(ctx_, model_, batch, cache_, policy_, state_);
   books_.ran = books_.ran + (ctx_.counters().total() - before);
@@ -109,8 +110,7 @@ Tensor Feeder::run() {
 }
 
 Savings Feeder::savings() const {
-  if (ctx_.device() !=
-      Device::kCpu) {  // the CUDA kernels count only what the host can know: no ratio to give
+  if (ctx_.device() == Device::kCuda) {  // its kernels count only what the host can know: no ratio to give
     constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
     return {kUnknown, kUnknown, kUnknown, kUnknown};
   }

@@ -78,7 +78,8 @@ class Comparison {
 
  private:
   Tensor logits(const Piece& piece, const SkipPolicy& policy, std::span<const float> thresholds) {
-    const Batch batch = make_batch(ctx_, piece.rows);
+    Batch batch = make_batch(ctx_, piece.rows);
+    batch.given = piece.rows;
     KvCache cache = cache_for(ctx_, model_.config, policy, piece.rows, options_);
     const std::unique_ptr<PolicyState> state = policy.make_state(ctx_, model_.config, batch.sequences);
     for (int32_t s = 0; s < batch.sequences && !thresholds.empty(); ++s)

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "ops/rows/assign.h"
+#include "ops/rows/fill.h"
 #include "ops/rows/pointwise.h"
 #include "ops/rows/select_rows.h"
 
@@ -15,8 +16,7 @@ SpeculativeState& own(PolicyState& state) {
 }
 
 RowSet where(Context& ctx, const Tensor& mask) {
-  const float half = 0.5f;
-  return select_rows(ctx, mask, Compare::kAbove, Tensor::from(ctx, std::span(&half, 1), {1}));
+  return select_rows(ctx, mask, Compare::kAbove, scalar(ctx, 0.5f));
 }
 
 RowSet both(Context& ctx, const RowSet& a, const RowSet& b, int64_t rows) {
@@ -86,8 +86,12 @@ void SpeculativeState::plan(Context& ctx, const Batch& batch, bool resumes) {
   const auto rows = static_cast<size_t>(batch.rows());
   pass_.sequence.resize(rows);
   pass_.position.resize(rows);
-  copy_to_host(ctx, batch.sequence, pass_.sequence);
-  copy_to_host(ctx, batch.positions, pass_.position);
+  std::vector<BatchRow> room;
+  const std::span<const BatchRow> host = rows_on_host(ctx, batch, room);
+  for (size_t row = 0; row < rows; ++row) {
+    pass_.sequence[row] = host[row].sequence;
+    pass_.position[row] = host[row].position;
+  }
   for (size_t row = 0; row < rows; ++row) {
     const int32_t sequence = pass_.sequence[row];
     const Sequence& of = sequences_[static_cast<size_t>(sequence)];

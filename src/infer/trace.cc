@@ -22,12 +22,9 @@ void Trace::clear() {
 void Trace::begin(Context& ctx, const Batch& batch, int64_t units) {
   units_ = units;
   first_ = rows_.size();
-  const auto rows = static_cast<size_t>(batch.rows());
-  std::vector<int32_t> tokens(rows), positions(rows), sequences(rows);
-  copy_to_host(ctx, batch.tokens, tokens);
-  copy_to_host(ctx, batch.positions, positions);
-  copy_to_host(ctx, batch.sequence, sequences);
-  for (size_t r = 0; r < rows; ++r) rows_.push_back({tokens[r], positions[r], sequences[r]});
+  std::vector<BatchRow> room;
+  for (const BatchRow& row : rows_on_host(ctx, batch, room))
+    rows_.push_back({row.token, row.position, row.sequence});
   ran_.resize(at(rows_.size(), 0), 0);
   marked_.clear();
   rated_.clear();

@@ -1,30 +1,27 @@
 #include "model/batch.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "tensor/memory.h"
 
 namespace fathom {
 namespace {
 
-// i32 (count) on the context's device from next(), called for one value after another. Copied in pieces from
-// the stack: no heap allocation, and few transfers.
-template <class Fn>
-Tensor fill(Context& ctx, int64_t count, Fn&& next) {
-  Tensor out = Tensor::empty(ctx, DType::kI32, {count});
-  int32_t piece[256];
-  for (int64_t begin = 0; begin < count; begin += 256) {
-    const int64_t size = std::min<int64_t>(256, count - begin);
-    for (int64_t i = 0; i < size; ++i) piece[i] = next();
-    copy_bytes(ctx, out.data<int32_t>() + begin, out.device(), piece, Device::kCpu,
-               static_cast<size_t>(size) * sizeof(int32_t));
-  }
-  return out;
-}
+constexpr size_t kOnStack = 1024;  // numbers: a decode step's batch allocates nothing
+constexpr std::array kColumns{&BatchRow::token, &BatchRow::position, &BatchRow::sequence, &BatchRow::key};
 
-Tensor column(Context& ctx, std::span<const BatchRow> rows, int32_t BatchRow::*member) {
-  size_t row = 0;
-  return fill(ctx, static_cast<int64_t>(rows.size()), [&] { return rows[row++].*member; });
+// i32 (count) on the context's device, in one copy, from write(numbers).
+template <class Fn>
+Tensor numbers(Context& ctx, size_t count, Fn&& write) {
+  Tensor out = Tensor::empty(ctx, DType::kI32, {static_cast<int64_t>(count)});
+  int32_t few[kOnStack];
+  std::vector<int32_t> many(count > kOnStack ? count : 0);
+  int32_t* host = count > kOnStack ? many.data() : few;
+  write(host);
+  copy_bytes(ctx, out.raw(), out.device(), host, Device::kCpu, count * sizeof(int32_t));
+  return out;
 }
 
 RowSet wanting_logits(Context& ctx, std::span<const BatchRow> rows) {
@@ -33,25 +30,50 @@ RowSet wanting_logits(Context& ctx, std::span<const BatchRow> rows) {
   const auto wanted = static_cast<int32_t>(std::count_if(rows.begin(), rows.end(), wants));
   if (wanted == 0) return RowSet::none(total);
   if (wanted == total) return RowSet::all(total);
-  size_t row = 0;
-  const Tensor ids = fill(ctx, wanted, [&] {
-    while (!rows[row].wants_logits) ++row;
-    return static_cast<int32_t>(row++);
+  // The ids, and after them how many there are.
+  const Tensor all = numbers(ctx, static_cast<size_t>(wanted) + 1, [&](int32_t* to) {
+    for (size_t row = 0; row < rows.size(); ++row) {
+      if (wants(rows[row])) *to++ = static_cast<int32_t>(row);
+    }
+    *to = wanted;
   });
-  return RowSet::some(ids, Tensor::from(ctx, std::span<const int32_t>(&wanted, 1), {1}));
+  return RowSet::some(all.rows(0, wanted), all.rows(wanted, 1));
 }
 
 }  // namespace
 
 Batch make_batch(Context& ctx, std::span<const BatchRow> rows) {
   Batch batch;
-  batch.tokens = column(ctx, rows, &BatchRow::token);
-  batch.positions = column(ctx, rows, &BatchRow::position);
-  batch.sequence = column(ctx, rows, &BatchRow::sequence);
-  batch.keys = column(ctx, rows, &BatchRow::key);
+  const Tensor columns = numbers(ctx, kColumns.size() * rows.size(), [&](int32_t* to) {
+    for (const auto member : kColumns) {
+      for (const BatchRow& row : rows) *to++ = row.*member;
+    }
+  });
+  const auto count = static_cast<int64_t>(rows.size());
+  batch.tokens = columns.rows(0, count);
+  batch.positions = columns.rows(count, count);
+  batch.sequence = columns.rows(2 * count, count);
+  batch.keys = columns.rows(3 * count, count);
   for (const BatchRow& row : rows) batch.sequences = std::max<int64_t>(batch.sequences, row.sequence + 1);
   batch.logit_rows = wanting_logits(ctx, rows);
   return batch;
+}
+
+std::span<const BatchRow> rows_on_host(Context& ctx, const Batch& batch, std::vector<BatchRow>& room) {
+  if (!batch.given.empty()) return batch.given;
+  const std::array<const Tensor*, kColumns.size()> tensors{&batch.tokens, &batch.positions, &batch.sequence,
+                                                           &batch.keys};
+  room.resize(static_cast<size_t>(batch.rows()));
+  int32_t piece[kOnStack];
+  for (size_t c = 0; c < kColumns.size(); ++c) {
+    for (size_t begin = 0; begin < room.size(); begin += kOnStack) {
+      const size_t count = std::min(kOnStack, room.size() - begin);
+      copy_to_host(ctx, tensors[c]->rows(static_cast<int64_t>(begin), static_cast<int64_t>(count)),
+                   std::span(piece).first(count));
+      for (size_t i = 0; i < count; ++i) room[begin + i].*kColumns[c] = piece[i];
+    }
+  }
+  return room;
 }
 
 }  // namespace fathom

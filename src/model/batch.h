@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tensor/rows.h"
 
@@ -20,10 +21,15 @@ struct Batch {
   Tensor tokens, positions, sequence, keys;  // i32 (rows)
   int64_t sequences = 0;                     // slots that occur are below this
   RowSet logit_rows = RowSet::none(0);
+  std::span<const BatchRow> given;  // the same rows on the host, where the caller keeps them; or empty
   int64_t rows() const { return tokens.dim(0); }
 };
 
 // On the context's device, in its arena. Rows of one sequence must stand in the order of their positions.
 Batch make_batch(Context& ctx, std::span<const BatchRow> rows);
+
+// The rows on the host (token, position, sequence and key): batch.given, or copied from the device into
+// `room`.
+std::span<const BatchRow> rows_on_host(Context& ctx, const Batch& batch, std::vector<BatchRow>& room);
 
 }  // namespace fathom

@@ -9,45 +9,6 @@
 namespace fathom {
 namespace {
 
-// What a config makes of a small model: its tensors at the start, logits by its own rule, at a budget and by
-// the batch's quantile, three training steps' losses, gradients and controllers.
-std::vector<float> numbers(const std::string& json) {
-  Rig rig(json);
-  std::vector<float> all;
-  const auto take = [&](const std::vector<float>& more) { all.insert(all.end(), more.begin(), more.end()); };
-  for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config))
-    take({parameter.tensor->data<float>(), parameter.tensor->data<float>() + parameter.tensor->numel()});
-  const Rows rows = random_rows({11, 8});
-  {
-    TinyRun session(rig, 2);
-    take(session.pass(rows).logits);
-    take(session.pass({{3, 11, 0, true, 100}, {4, 8, 1, true, 101}}).logits);
-  }
-  take(rig.fresh(rows, {.batch_quantile = true}).logits);
-  rig.calibrate(0.5f);
-  {
-    TinyRun session(rig, 2);
-    take(session.pass(rows).logits);
-  }
-  TinyTrainer trainer(rig);
-  for (int64_t step = 0; step < 3; ++step) {
-    const std::unique_ptr<SkipState> state = rig.make_state(2);
-    const PassOptions options{.share = rig.policy->share_at(step, 4, 9), .step = step};
-    Trained trained =
-        trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
-    rig.policy->observe(rig.ctx, *state, 0);
-    const std::vector<std::span<float>> own(
-        trained.gradients.begin() + static_cast<ptrdiff_t>(trainer.backbone()), trained.gradients.end());
-    rig.policy->adjust(rig.model.config, own);
-    rig.policy->after_step(rig.ctx);
-    state->pass.units.clear();
-    all.push_back(static_cast<float>(trained.loss));
-    for (const auto& gradient : trained.gradients) take(gradient);
-    for (const float* value : rig.policy->controllers()) all.push_back(*value);
-  }
-  return all;
-}
-
 struct Value {
   std::string method, field, value, with;  // with: what else must be set for the field to matter
 
@@ -170,8 +131,8 @@ TEST(ConfigValues, EachChangesANumber) {
   for (const Value& value : config_values()) {
     std::vector<float>& base = bases[value.json(false)];
     try {
-      if (base.empty()) base = numbers(value.json(false));
-      EXPECT_TRUE(numbers(value.json(true)) != base) << value.json(true);
+      if (base.empty()) base = numbers_of(value.json(false));
+      EXPECT_TRUE(numbers_of(value.json(true)) != base) << value.json(true);
     } catch (const UserError& error) {
       ADD_FAILURE() << value.json(true) << ": " << error.what();
     }

@@ -14,6 +14,7 @@
 #include "ops/rows/merge_rows.h"
 #include "ops/rows/noise.h"
 #include "ops/rows/pointwise.h"
+#include "ops/rows/read_scalars.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/row_confidence.h"
 #include "ops/rows/select_rows.h"
@@ -258,20 +259,23 @@ class Free final : public ConfidentExit {
   Tensor distance_to_nearest(Context& ctx, const LossInput& input, const Tensor& shallow) const {
     const RowSet& rows = input.batch.logit_rows;
     const Tensor from = gather_rows(ctx, shallow, rows);
-    Tensor nearest;
+    const int64_t first = first_exit(input.model.config);
+    const auto deep = [&](int64_t layer) {
+      return gather_rows(ctx, detach(state_after(input.state, layer)), rows);
+    };
+    int64_t nearest = first;
     {
       const RecordingScope looking(ctx, false);
-      float least = INFINITY;
-      for (int64_t layer = first_exit(input.model.config); layer < input.model.config.layers; ++layer) {
-        const Tensor deep = gather_rows(ctx, detach(state_after(input.state, layer)), rows);
-        float distance = 0;
-        copy_to_host(ctx, mean_squared(ctx, from, deep, input.weights), std::span(&distance, 1));
-        if (nearest && !(distance < least)) continue;
-        least = distance;
-        nearest = deep;
-      }
+      std::vector<Tensor> distances;
+      for (int64_t layer = first; layer < input.model.config.layers; ++layer)
+        distances.push_back(mean_squared(ctx, from, deep(layer), input.weights));
+      const std::vector<Scalar> read = read_scalars(ctx, distances);
+      const auto least = std::min_element(read.begin(), read.end(), [](const Scalar& a, const Scalar& b) {
+        return a.as_float() < b.as_float();
+      });
+      nearest += least - read.begin();
     }
-    return mean_squared(ctx, from, nearest, input.weights);
+    return mean_squared(ctx, from, deep(nearest), input.weights);
   }
 
   FreeConfig config_;

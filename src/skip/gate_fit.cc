@@ -147,10 +147,9 @@ GateFit fit_gate_heads(Context& ctx, const GateReading& reading, const Model& mo
     if (own.rows() == 0) fail("gates cannot be fitted without text");
     const std::vector<double> w = own.solve(ridge);
     Tensor head = heads[gate].weight, bias = heads[gate].bias;
-    auto* weight = head.data<float>();
-    for (int64_t i = 0; i < model.config.width; ++i)
-      weight[i] = static_cast<float>(w[static_cast<size_t>(i)]);
-    *bias.data<float>() = static_cast<float>(w.back());
+    const std::vector<float> fitted(w.begin(), w.end());
+    copy_from_host(ctx, std::span(fitted).first(static_cast<size_t>(model.config.width)), head);
+    copy_from_host(ctx, std::span(fitted).last(1), bias);
     error += own.squared_error(w);
     variation += own.variation();
     count += static_cast<double>(own.rows());

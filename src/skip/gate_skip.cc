@@ -300,7 +300,8 @@ void GateSkip::prepare(Context& ctx, const PrepareInput& input) {
   for (size_t rank = 0; rank < order.size(); ++rank) {
     Tensor& bias = gates_[static_cast<size_t>(order[rank])].bias;
     const float place = static_cast<float>(rank) / static_cast<float>(std::max<size_t>(1, order.size() - 1));
-    std::fill_n(bias.data<float>(), bias.numel(), kOpenBias - 1.0f + 2.0f * place);
+    const std::vector<float> start(static_cast<size_t>(bias.numel()), kOpenBias - 1.0f + 2.0f * place);
+    copy_from_host(ctx, start, bias);
   }
 }
 

@@ -251,9 +251,10 @@ void MindSkip::prepare(Context& ctx, const PrepareInput& input) {
     const bool ours = config_.units == Routed::kMlp ? unit % 2 == 1 : unit % 2 == 0;
     if (router >= 0 && ours) routed.push_back(router);
   }
-  for (size_t rank = 0; rank < routed.size(); ++rank)
-    routers_[static_cast<size_t>(routed[rank])].bias.data<float>()[0] =
-        static_cast<float>(rank) / static_cast<float>(std::max<size_t>(1, routed.size() - 1));
+  for (size_t rank = 0; rank < routed.size(); ++rank) {
+    const float start = static_cast<float>(rank) / static_cast<float>(std::max<size_t>(1, routed.size() - 1));
+    copy_from_host(ctx, std::span(&start, 1), routers_[static_cast<size_t>(routed[rank])].bias);
+  }
 }
 
 void MindSkip::begin(Context& ctx, const Model&, const Batch& batch, SkipState& state) const {

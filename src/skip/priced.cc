@@ -9,9 +9,15 @@
 
 #include "base/format.h"
 #include "model/transformer.h"
-#include "ops/linear/gemm.h"
+#include "ops/linear/row_sums.h"
+#include "ops/rows/assign.h"
+#include "ops/rows/concatenate.h"
+#include "ops/rows/divide.h"
+#include "ops/rows/fill.h"
 #include "ops/rows/pointwise.h"
 #include "ops/rows/quantile.h"
+#include "ops/rows/reduce.h"
+#include "ops/rows/scale_rows.h"
 #include "ops/rows/select_rows.h"
 #include "skip/harm_order.h"
 #include "skip/methods.h"
@@ -50,27 +56,32 @@ struct Router {
   Tensor weight, bias;  // (1, width), (1)
 };
 
+// How far a router's parameters move the cost: see Priced::adjust.
+struct Pull {
+  Tensor weight, bias;  // f32 (1, width), (1)
+};
+
 struct PricedState final : MethodState {
   ModelConfig config;
-  std::vector<uint8_t> asked;            // (2L): the unit may skip
-  std::vector<std::vector<float>> pull;  // (2L) (width + 1): see Priced::adjust
+  std::vector<uint8_t> asked;  // (2L): the unit may skip
+  std::vector<Pull> pull;      // (2L)
 };
 
 // The recorded scores of the units that may skip, as values per cost with the costs as weights, and the share
 // of their cost that may run so that `share` of the block multiply-adds do.
 struct Market {
-  std::vector<float> values, costs;
+  std::vector<Tensor> scores;       // f32 (rows) each
+  std::vector<float> costs;         // of a row of each
   double total = 0, avoidable = 0;  // multiply-adds
 
   void add_unit(const ModelConfig& config, int64_t unit, int64_t rows, int64_t context) {
     total += static_cast<double>(rows) * unit_madds(config, unit, context);
   }
-  void add_skippable(const ModelConfig& config, int64_t unit, std::span<const float> scores, SkippedKv rule,
+  void add_skippable(const ModelConfig& config, int64_t unit, const Tensor& score, SkippedKv rule,
                      int64_t context) {
-    const auto cost = static_cast<float>(unit_cost(config, unit, rule, context));
-    for (const float score : scores) values.push_back(score / cost);
-    costs.insert(costs.end(), scores.size(), cost);
-    avoidable += static_cast<double>(scores.size()) * avoided_madds_at(config, unit, rule, context);
+    scores.push_back(detach(score));
+    costs.push_back(static_cast<float>(unit_cost(config, unit, rule, context)));
+    avoidable += static_cast<double>(score.dim(0)) * avoided_madds_at(config, unit, rule, context);
   }
   // What must run in any case counts: protected units, keys and values that are projected all the same.
   // -> of the shares 0.05, 0.10 … 0.95
@@ -89,10 +100,15 @@ std::array<float, kPricePoints> Market::prices(Context& ctx) const {
     rest[i] = static_cast<float>(std::clamp((share * total - fixed) / avoidable, 0.0, 1.0));
   }
   const ArenaScope scope(ctx);
-  const auto n = static_cast<int64_t>(values.size());
-  copy_to_host(ctx,
-               weighted_quantile(ctx, Tensor::from(ctx, values, {n}), Tensor::from(ctx, costs, {n}), rest),
-               prices);
+  const Tensor values = concatenate(ctx, scores);
+  Tensor weights = Tensor::empty(ctx, DType::kF32, values.shape());
+  int64_t begin = 0;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    Tensor place = weights.rows(begin, scores[i].dim(0));
+    fill(ctx, place, costs[i]);
+    begin += scores[i].dim(0);
+  }
+  copy_to_host(ctx, weighted_quantile(ctx, divide(ctx, values, weights), weights, rest), prices);
   return prices;
 }
 
@@ -150,7 +166,7 @@ class Priced final : public Method {
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;
-  void adjust(std::span<const std::span<float>> gradients) override;
+  void adjust(Context& ctx, std::span<const Tensor> gradients) override;
   void after_step(Context& ctx) override;
 
  private:
@@ -165,7 +181,7 @@ class Priced final : public Method {
   std::vector<Router> routers_;
   std::array<float, kPricePoints> prices_{};  // of share_of_point(i)
   Market market_;                             // of the step so far
-  std::vector<std::vector<float>> pull_;      // and the sum of its passes' pulls
+  std::vector<Pull> pull_;                    // and the sum of its passes' pulls
 };
 
 RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
@@ -180,26 +196,16 @@ RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
 
 // The gradient of Σ c·s over the rows, to the router's weight and bias. x: (rows, width)
 void Priced::keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const {
+  Context& ctx = call.ctx;
   const UnitInput& input = call.input;
-  const int64_t rows = x.dim(0), width = x.dim(1);
   const auto cost = static_cast<float>(
       unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context));
-  std::vector<float> slope(static_cast<size_t>(rows));  // c · s(1 − s)
-  copy_to_host(call.ctx, decision.score, slope);
-  for (float& s : slope) s = cost * s * (1 - s);
-  std::vector<float>& pull = call.state.of<PricedState>(*this).pull[static_cast<size_t>(input.index())];
-  pull.assign(static_cast<size_t>(width + 1), 0.0f);
-  gemm(call.ctx.cpu(), call.ctx,
-       {.layout = GemmLayout::kTN,
-        .precision = Precision::kF32,
-        .m = 1,
-        .n = width,
-        .k = rows,
-        .a = {slope.data(), 1},
-        .b = {x.raw(), width},
-        .c = pull.data(),
-        .c_stride = width});
-  for (const float s : slope) pull.back() += s;
+  const RecordingScope quiet(ctx, false);
+  const Tensor& s = decision.score;
+  const Tensor slope = multiply(ctx, affine(ctx, s, cost, 0.0f), affine(ctx, s, -1.0f, 1.0f))  // c · s(1 − s)
+                           .reshape({x.dim(0), 1});
+  call.state.of<PricedState>(*this).pull[static_cast<size_t>(input.index())] = {
+      transposed_product(ctx, slope, x), sum_rows(ctx, slope)};
 }
 
 void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
@@ -208,45 +214,48 @@ void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
     pull_.assign(routers_.size(), {});
   }
   const PricedState& mine = state.of<PricedState>(*this);
-  std::vector<float> scores;
   for (const UnitRecord& record : state.pass.units) {
     const Tensor& score = record.decision.score;
     if (!score) continue;
     market_.add_unit(mine.config, record.unit, score.dim(0), config_.cost_context);
     if (!mine.asked[static_cast<size_t>(record.unit)]) continue;
-    scores.resize(static_cast<size_t>(score.numel()));
-    copy_to_host(ctx, score, scores);
-    market_.add_skippable(mine.config, record.unit, scores, record.decision.skipped_kv, config_.cost_context);
-    const std::vector<float>& pull = mine.pull[static_cast<size_t>(record.unit)];
-    std::vector<float>& sum = pull_[static_cast<size_t>(record.unit)];
-    sum.resize(pull.size());
-    for (size_t i = 0; i < pull.size(); ++i) sum[i] += pull[i];
+    market_.add_skippable(mine.config, record.unit, score, record.decision.skipped_kv, config_.cost_context);
+    const Pull& pull = mine.pull[static_cast<size_t>(record.unit)];
+    Pull& sum = pull_[static_cast<size_t>(record.unit)];
+    if (!pull.weight) continue;
+    sum = sum.weight ? Pull{add(ctx, sum.weight, pull.weight), add(ctx, sum.bias, pull.bias)} : pull;
   }
 }
 
 // Running more always helps, so the loss pulls every score up, and the price takes it back: a step spent on
 // nothing. Along the gradient of the cost Σ c·s the budget is all that changes, so as much of that is taken
 // out as makes a common shift of all biases worth nothing.
-void Priced::adjust(std::span<const std::span<float>> gradients) {
-  double wanted = 0, pulled = 0;
+void Priced::adjust(Context& ctx, std::span<const Tensor> gradients) {
+  std::vector<Tensor> wanted, pulled;  // of the biases
   for (size_t unit = 0; unit < pull_.size(); ++unit) {
-    if (pull_[unit].empty()) continue;
-    wanted += double{gradients[2 * unit + 1][0]};
-    pulled += double{pull_[unit].back()};
+    if (!pull_[unit].weight) continue;
+    wanted.push_back(gradients[2 * unit + 1]);
+    pulled.push_back(pull_[unit].bias);
   }
-  if (!(pulled > 0)) return;
-  const auto idle = static_cast<float>(wanted / pulled);
+  if (wanted.empty()) return;
+  const ArenaScope scope(ctx);
+  const std::vector<float> ones(wanted.size(), 1.0f);
+  const Tensor idle = divide(ctx, weighted_sum(ctx, wanted, ones), weighted_sum(ctx, pulled, ones));
+  const Tensor taken_out = affine(ctx, idle, -1.0f, 0.0f);
+  const auto take_out = [&](Tensor gradient, const Tensor& pull) {
+    const Tensor less = scale_rows(ctx, pull.reshape({1, pull.numel()}), taken_out);
+    assign(ctx, gradient, add(ctx, gradient, less.reshape(gradient.shape())));
+  };
   for (size_t unit = 0; unit < pull_.size(); ++unit) {
-    if (pull_[unit].empty()) continue;
-    const std::span<float> weight = gradients[2 * unit];
-    for (size_t i = 0; i < weight.size(); ++i) weight[i] -= idle * pull_[unit][i];
-    gradients[2 * unit + 1][0] -= idle * pull_[unit].back();
+    if (!pull_[unit].weight) continue;
+    take_out(gradients[2 * unit], pull_[unit].weight);
+    take_out(gradients[2 * unit + 1], pull_[unit].bias);
   }
 }
 
 // The prices move towards those that would have kept exactly their shares of this step.
 void Priced::after_step(Context& ctx) {
-  if (market_.values.empty()) return;
+  if (market_.scores.empty()) return;
   const std::array<float, kPricePoints> now = market_.prices(ctx);
   for (size_t i = 0; i < now.size(); ++i) {
     float& tracked = prices_[i];
@@ -293,15 +302,15 @@ void Priced::prepare(Context& ctx, const PrepareInput& input) {
   for (size_t rank = 0; rank < order.size(); ++rank) {
     const int64_t unit = order[rank];
     const double score = (kLeastValue + (kMostValue - kLeastValue) * places[rank]) * cost(unit) / dearest;
-    *routers_[static_cast<size_t>(unit)].bias.data<float>() =
-        static_cast<float>(std::log(score / (1.0 - score)));
+    const auto logit = static_cast<float>(std::log(score / (1.0 - score)));
+    copy_from_host(ctx, std::span(&logit, 1), routers_[static_cast<size_t>(unit)].bias);
     market.add_unit(config, unit, 1, config_.cost_context);
     const auto layer = static_cast<int32_t>(unit / 2);
     if (std::find(input.protect.begin(), input.protect.end(), layer) != input.protect.end()) continue;
-    const auto one = static_cast<float>(score);
-    market.add_skippable(config, unit, std::span(&one, 1), input.skipped_kv, config_.cost_context);
+    market.add_skippable(config, unit, scalar(ctx, static_cast<float>(score)), input.skipped_kv,
+                         config_.cost_context);
   }
-  if (!market.values.empty()) prices_ = market.prices(ctx);
+  if (!market.scores.empty()) prices_ = market.prices(ctx);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "skip/harm_order.h"
-#include "skip/tiny_model_test.h"
+#include "skip/training_test.h"
 
 namespace fathom {
 namespace {
@@ -153,8 +153,7 @@ TEST(Priced, TheGradientHoldsTheBudget) {
     std::vector<std::vector<float>> gradients;
     for (const MethodParameter& each : rig.policy->parameters(rig.model.config))
       gradients.emplace_back(static_cast<size_t>(each.shape.numel()), 1.0f);
-    const std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
-    rig.policy->adjust(rig.model.config, spans);
+    adjust(rig, gradients);
     return gradients;
   };
   const std::vector<std::vector<float>> held = adjusted("");

@@ -66,7 +66,8 @@ struct TextKeys final : MethodState {
   int64_t context;                         // room for so many rows: later ones allocate nothing
   std::vector<std::vector<int32_t>> keys;  // (sequences, rows)
   // Of this pass, (rows):
-  std::vector<int32_t> tokens, positions, sequences, numbers;
+  std::vector<BatchRow> room;
+  std::vector<int32_t> numbers;
   Tensor rows;  // i32: the numbers
 };
 
@@ -82,14 +83,9 @@ class Random final : public Method {
   void begin(Context& ctx, const Model&, const Batch& batch, SkipState& state) const override {
     if (state.training || config_.keyed_by == KeyedBy::kSequence) return;
     auto& texts = state.of<TextKeys>(*this);
-    const auto rows = static_cast<size_t>(batch.rows());
-    for (std::vector<int32_t>* column : {&texts.tokens, &texts.positions, &texts.sequences, &texts.numbers})
-      column->resize(rows);
-    copy_to_host(ctx, batch.tokens, texts.tokens);
-    copy_to_host(ctx, batch.positions, texts.positions);
-    copy_to_host(ctx, batch.sequence, texts.sequences);
-    for (size_t r = 0; r < rows; ++r)
-      texts.numbers[r] = texts.add(texts.sequences[r], texts.positions[r], texts.tokens[r]);
+    texts.numbers.clear();
+    for (const BatchRow& row : rows_on_host(ctx, batch, texts.room))
+      texts.numbers.push_back(texts.add(row.sequence, row.position, row.token));
     texts.rows = Tensor::from(ctx, texts.numbers, {batch.rows()});
   }
 

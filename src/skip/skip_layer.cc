@@ -72,8 +72,10 @@ class SkipLayer final : public Method {
         routers_[static_cast<size_t>(config_.units == Units::kBoth ? call.input.index() : call.input.layer)];
     Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
     if (config_.router != Router::kSigmoid) {
-      const std::array<float, 2> run_less_skip{-1.0f, 1.0f};
-      logits = linear(ctx, logits, Tensor::from(ctx, run_less_skip, {1, 2}));
+      Tensor run_less_skip = Tensor::empty(ctx, DType::kF32, {2}), first = run_less_skip.rows(0, 1);
+      fill(ctx, run_less_skip, 1.0f);
+      fill(ctx, first, -1.0f);
+      logits = linear(ctx, logits, run_less_skip.reshape({1, 2}));
     }
     Tensor difference = logits.reshape({logits.dim(0)});
     if (config_.router == Router::kGumbel && call.state.training) {

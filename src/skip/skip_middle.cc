@@ -7,7 +7,9 @@
 
 #include "base/format.h"
 #include "ops/rows/assign.h"
+#include "ops/rows/concatenate.h"
 #include "ops/rows/pointwise.h"
+#include "ops/rows/read_scalars.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/select_rows.h"
 #include "skip/methods.h"
@@ -133,7 +135,7 @@ class SkipMiddle final : public Method {
   SkipMiddleConfig config_;
   std::vector<Gate> gates_;                         // of the lower half
   std::vector<Coefficient> of_mean_, of_variance_;  // α, β: the mirror's are the same
-  std::vector<std::vector<float>> seen_;            // of each, the step's g so far
+  std::vector<std::vector<Tensor>> seen_;           // of each, the step's g so far: (rows) of each part
   float started_ = 0;                               // 1 once the moving averages hold something
 };
 
@@ -260,35 +262,32 @@ void SkipMiddle::update(Coefficient& coefficient, float distance) const {
   coefficient.value += rate * (by_sign ? std::copysign(1.0f, distance) : distance);
 }
 
-void SkipMiddle::observe(Context& ctx, SkipState& state, int64_t part) {
+void SkipMiddle::observe(Context&, SkipState& state, int64_t part) {
   if (!adapts()) return;
   if (part == 0) seen_.assign(gates_.size(), {});
   for (const UnitRecord& unit : state.pass.units) {
     if (!judged(unit)) continue;
-    std::vector<float>& seen = seen_[static_cast<size_t>(unit.unit / 2)];
-    const Tensor& g = unit.decision.score;
-    seen.resize(seen.size() + static_cast<size_t>(g.numel()));
-    copy_to_host(ctx, g, std::span(seen).last(static_cast<size_t>(g.numel())));
+    seen_[static_cast<size_t>(unit.unit / 2)].push_back(detach(unit.decision.score));
   }
 }
 
 void SkipMiddle::after_step(Context& ctx) {
-  bool updated = false;
+  const ArenaScope scope(ctx);
+  std::vector<size_t> blocks;
+  std::vector<Tensor> figures;  // mean and variance of each of them
   for (size_t block = 0; block < seen_.size(); ++block) {
     if (seen_[block].empty()) continue;
-    const ArenaScope scope(ctx);
-    const auto value_of = [&](const Tensor& one) {
-      float value = 0;
-      copy_to_host(ctx, one, std::span(&value, 1));
-      return value;
-    };
-    const Tensor g = Tensor::from(ctx, seen_[block], {static_cast<int64_t>(seen_[block].size())});
-    const float target = mean_target(block);
-    update(of_mean_[block], value_of(mean_rows(ctx, g)) - target);
-    update(of_variance_[block], value_of(variance_rows(ctx, g)) - target * (1 - target));
-    updated = true;
+    const Tensor g = concatenate(ctx, seen_[block]);
+    blocks.push_back(block);
+    figures.insert(figures.end(), {mean_rows(ctx, g), variance_rows(ctx, g)});
   }
-  if (updated) started_ = 1;  // after the last block: all of them begin alike
+  const std::vector<Scalar> read = read_scalars(ctx, figures);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const float target = mean_target(blocks[i]);
+    update(of_mean_[blocks[i]], read[2 * i].as_float() - target);
+    update(of_variance_[blocks[i]], read[2 * i + 1].as_float() - target * (1 - target));
+  }
+  if (!blocks.empty()) started_ = 1;  // after the last block: all of them begin alike
 }
 
 }  // namespace

@@ -54,6 +54,16 @@ inline ModelConfig tiny_config(Shaped shaped = Shaped::kLlama) {
   return c;
 }
 
+// A copy of the model on the context's device.
+inline void move_to_device(Context& ctx, Model& model) {
+  for (const WeightSpec& spec : weight_specs(model.config, model.weights))
+    *spec.tensor = spec.tensor->to(ctx, ctx.device());
+  if (model.config.tied) model.weights.output = model.weights.embedding;
+  for (Tensor* frequencies : {&model.weights.frequencies, &model.weights.local_frequencies})
+    *frequencies = frequencies->to(ctx, ctx.device());
+  model.device = ctx.device();
+}
+
 inline Tensor host_tensor(const std::vector<float>& values, const Shape& shape) {
   Tensor out = Tensor::owned(Device::kCpu, DType::kF32, shape);
   std::memcpy(out.raw(), values.data(), values.size() * sizeof(float));
@@ -118,11 +128,16 @@ class Watch final : public ForwardingPolicy {
     const auto rows = static_cast<size_t>(input.h.dim(0));
     std::vector<uint8_t> kept(rows, decision.kept.is_all() ? 1 : 0);
     if (decision.kept.ids()) {
-      for (int32_t i = 0; i < decision.kept.count().data<int32_t>()[0]; ++i)
-        kept[static_cast<size_t>(decision.kept.ids().data<int32_t>()[i])] = 1;
+      const Tensor ids = decision.kept.ids().to(ctx, Device::kCpu),
+                   count = decision.kept.count().to(ctx, Device::kCpu);
+      for (int32_t i = 0; i < count.data<int32_t>()[0]; ++i)
+        kept[static_cast<size_t>(ids.data<int32_t>()[i])] = 1;
     }
     std::vector<float> scores;
-    if (decision.score) scores.assign(decision.score.data<float>(), decision.score.data<float>() + rows);
+    if (decision.score) {
+      scores.resize(rows);
+      copy_to_host(ctx, decision.score, scores);
+    }
     seen_.kept.push_back(kept);
     seen_.scores.push_back(scores);
     seen_.skipped_kv.push_back(decision.skipped_kv);
@@ -166,8 +181,10 @@ struct Rig {
   // Method tensors start as the method says plus noise, so that rows differ.
   explicit Rig(const std::string& json, Shaped shaped = Shaped::kLlama, float noise = 0.3f, int threads = 1)
       : Rig(json, tiny_config(shaped), noise, threads) {}
-  Rig(const std::string& json, const ModelConfig& config, float noise = 0.3f, int threads = 1)
-      : ctx({.device = Device::kCpu, .threads = threads}), model(tiny_model(config)) {
+  Rig(const std::string& json, const ModelConfig& config, float noise = 0.3f, int threads = 1,
+      Device device = Device::kCpu)
+      : ctx({.device = device, .threads = threads}), model(tiny_model(config)) {
+    if (device != Device::kCpu) move_to_device(ctx, model);
     policy = MethodPolicy::from_json(json, "test");
     policy->check(model.config);
     policy->initialise(model.config, 7);
@@ -177,6 +194,8 @@ struct Rig {
     const ArenaScope scope(ctx);
     const std::vector<Batch> batches{make_batch(ctx, random_rows({12, 9}, 77))};
     policy->prepare(ctx, model, batches);
+    for (const MethodParameter& parameter : policy->parameters(model.config))
+      *parameter.tensor = parameter.tensor->to(ctx, device);
   }
 
   std::unique_ptr<SkipState> make_state(int64_t sequences, const PassOptions& options = {}) {

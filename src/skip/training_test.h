@@ -39,13 +39,13 @@ class TinyTrainer {
               const SkipPolicy* policy = nullptr, SkipState* keep = nullptr) {
     Context& ctx = rig_.ctx;
     options.training = true;
-    Tape tape(Device::kCpu);
+    Tape tape(ctx.device());
     const TapeScope scope(ctx, tape);
     const RecordingScope recording(ctx, gradients);
     std::vector<Tensor> plain, sums;
     for (Tensor* tensor : tensors_) {
       plain.push_back(*tensor);
-      sums.push_back(Tensor::owned(Device::kCpu, DType::kF32, tensor->shape()));
+      sums.push_back(Tensor::owned(ctx.device(), DType::kF32, tensor->shape()));
       if (gradients) *tensor = parameter(*tensor, sums.back());
     }
     const auto tie = [&] {
@@ -74,13 +74,14 @@ class TinyTrainer {
                       Tensor::from(ctx, std::vector<float>(rows.size(), 1.0f / static_cast<float>(n)), {n}),
                       state};
       const Tensor loss = rig_.policy->loss(ctx, input);
-      result.loss = static_cast<double>(loss.data<float>()[0]);
+      result.loss = static_cast<double>(loss.to(ctx, Device::kCpu).data<float>()[0]);
       if (gradients) tape.backward(ctx, loss);
       if (!keep) state.pass.units.clear();
     }
     for (size_t i = 0; i < tensors_.size(); ++i) {
       *tensors_[i] = plain[i];
-      result.gradients.emplace_back(sums[i].data<float>(), sums[i].data<float>() + sums[i].numel());
+      result.gradients.emplace_back(static_cast<size_t>(sums[i].numel()));
+      copy_to_host(ctx, sums[i], result.gradients.back());
     }
     tie();
     return result;
@@ -217,6 +218,57 @@ inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vect
           << trainer.name(i) << (along ? ", along the gradient" : ", along a random direction");
     }
   }
+}
+
+// adjust() on the rig's device, of gradients on the host.
+inline void adjust(Rig& rig, std::span<std::vector<float>> gradients) {
+  Context& ctx = rig.ctx;
+  const ArenaScope scope(ctx);
+  std::vector<Tensor> there;
+  const std::vector<MethodParameter> parameters = rig.policy->parameters(rig.model.config);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    there.push_back(Tensor::from(ctx, gradients[i], parameters[i].shape));
+  rig.policy->adjust(ctx, rig.model.config, there);
+  for (size_t i = 0; i < parameters.size(); ++i) copy_to_host(ctx, there[i], gradients[i]);
+}
+
+// What a config makes of a small model: its tensors at the start, logits by its own rule, at a budget and by
+// the batch's quantile, three training steps' losses, gradients and controllers.
+inline std::vector<float> numbers_of(const std::string& json, Device device = Device::kCpu) {
+  Rig rig(json, tiny_config(), 0.3f, 1, device);
+  std::vector<float> all;
+  const auto take = [&](const std::vector<float>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config)) {
+    const Tensor here = parameter.tensor->to(rig.ctx, Device::kCpu);
+    take({here.data<float>(), here.data<float>() + here.numel()});
+  }
+  const Rows rows = random_rows({11, 8});
+  {
+    TinyRun session(rig, 2);
+    take(session.pass(rows).logits);
+    take(session.pass({{3, 11, 0, true, 100}, {4, 8, 1, true, 101}}).logits);
+  }
+  take(rig.fresh(rows, {.batch_quantile = true}).logits);
+  rig.calibrate(0.5f);
+  {
+    TinyRun session(rig, 2);
+    take(session.pass(rows).logits);
+  }
+  TinyTrainer trainer(rig);
+  for (int64_t step = 0; step < 3; ++step) {
+    const std::unique_ptr<SkipState> state = rig.make_state(2);
+    const PassOptions options{.share = rig.policy->share_at(step, 4, 9), .step = step};
+    Trained trained =
+        trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
+    rig.policy->observe(rig.ctx, *state, 0);
+    adjust(rig, std::span(trained.gradients).subspan(trainer.backbone()));
+    rig.policy->after_step(rig.ctx);
+    state->pass.units.clear();
+    all.push_back(static_cast<float>(trained.loss));
+    for (const auto& gradient : trained.gradients) take(gradient);
+    for (const float* value : rig.policy->controllers()) all.push_back(*value);
+  }
+  return all;
 }
 
 }  // namespace fathom

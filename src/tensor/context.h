@@ -96,9 +96,9 @@ void on_device(Context& ctx, Fn&& fn) {
 // dev) …).
 template <class Fn>
 void on_cpu(Context& ctx, const char* what, Fn&& fn) {
-  if (ctx.device() != Device::kCpu)
+  if (ctx.device() == Device::kCuda)
     throw UserError(std::string(what) + " is computed on the CPU only, got a context on a GPU");
-  fn(ctx.cpu());
+  on_device(ctx, fn);
 }
 
 }  // namespace fathom

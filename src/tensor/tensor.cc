@@ -180,6 +180,13 @@ void copy_to_host(Context& ctx, const Tensor& tensor, std::span<int32_t> values)
   to_host(ctx, tensor, DType::kI32, values);
 }
 
+void copy_from_host(Context& ctx, std::span<const float> values, Tensor& tensor) {
+  expect(tensor, DType::kF32, tensor.shape(), "copy_from_host", "tensor");
+  if (!tensor.is_contiguous() || tensor.numel() != static_cast<int64_t>(values.size()))
+    fail("copy_from_host: {} values for shape {}", values.size(), to_string(tensor.shape()));
+  copy_bytes(ctx, tensor.raw(), tensor.device(), values.data(), Device::kCpu, values.size_bytes());
+}
+
 void expect(const Tensor& tensor, DType dtype, const Shape& shape, const char* op, const char* name) {
   if (tensor.defined() && tensor.dtype() == dtype && tensor.shape() == shape) return;
   if (!tensor.defined())

@@ -93,6 +93,8 @@ class Tensor {
 // Host copies of small results.
 void copy_to_host(Context& ctx, const Tensor& tensor, std::span<float> values);
 void copy_to_host(Context& ctx, const Tensor& tensor, std::span<int32_t> values);
+// Host values into a tensor that is there.
+void copy_from_host(Context& ctx, std::span<const float> values, Tensor& tensor);
 
 // Throws "linear: weight must be f32 (64, 32), got bf16 (64, 16)" where the tensor differs.
 void expect(const Tensor& tensor, DType dtype, const Shape& shape, const char* op, const char* name);

@@ -89,7 +89,7 @@ StepResult Trainer::step(const TrainStep& data, bool want_ce) {
   const TrainConfig& config = recipe_.train;
   parameters_->zero_gradients(ctx_);
   const PartFigures figures = run_parts(data, want_ce);
-  recipe_.method->adjust(model_.config, method_gradients());
+  recipe_.method->adjust(ctx_, model_.config, method_gradients());
   StepResult result;
   result.loss = figures.loss;
   result.ce = figures.ce;
@@ -115,12 +115,11 @@ StepResult Trainer::step(const TrainStep& data, bool want_ce) {
 }
 
 // The method's parameters come after the model's.
-std::vector<std::span<float>> Trainer::method_gradients() {
-  std::vector<std::span<float>> all;
+std::vector<Tensor> Trainer::method_gradients() {
+  std::vector<Tensor> all;
   const auto& list = parameters_->list();
   for (size_t i = list.size() - method_parameters_.size(); i < list.size(); ++i)
-    all.push_back(parameters_->gradients().subspan(static_cast<size_t>(list[i].begin),
-                                                   static_cast<size_t>(list[i].size)));
+    all.push_back(list[i].spec.tensor->gradient()->value);
   return all;
 }
 

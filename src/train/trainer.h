@@ -72,7 +72,7 @@ class Trainer {
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
   void finish_method();
-  std::vector<std::span<float>> method_gradients();
+  std::vector<Tensor> method_gradients();
   PartFigures run_parts(const TrainStep& data, bool want_ce);
   void load(const CheckpointPlace& place);
   CheckpointPlace checkpoint();

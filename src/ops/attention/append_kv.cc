@@ -57,7 +57,7 @@ void append_kv(Context& ctx, KvView& kv, KvPages& pages, const Tensor& k, const 
     if (!kv.bias) fail("append_kv: keys are biased, but the cache has no room for it");
     expect(extras.bias, DType::kF32, positions.shape(), "append_kv", "extras.bias");
   }
-  if (extras.below && extras.present && ctx.device() != Device::kCpu)
+  if (extras.below && extras.present && ctx.device() == Device::kCuda)
     fail("append_kv: entries are shared by some of the rows on the CPU only, got tensors on a GPU");
   if (extras.below) expect(extras.below->entries, DType::kI32, lists, "append_kv", "below.entries");
   const ArenaScope scope(ctx);

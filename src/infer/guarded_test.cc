@@ -1,0 +1,76 @@
+// The engine and calibration on the guarded device: the CPU's numbers bit for bit, and host code that touches
+// the device's memory ends the test.
+#include "infer/calibrate.h"
+#include "infer/engine_rig_test.h"
+#include "infer/every_method_test.h"
+
+namespace fathom {
+namespace {
+
+class OnGuarded : public ::testing::TestWithParam<std::string> {};
+
+struct Run {
+  std::vector<Heard> heard;
+  std::vector<double> savings;
+};
+
+// Requests of every kind in one engine, some with drafts.
+Run run_engine(const std::string& json, Device device) {
+  EngineRig rig(json, cache_of(6), tiny_config(), device);
+  Batcher batcher(rig.many.feeder, rig.with_tables(roomy()));
+  Rng rng(31);
+  std::vector<Answer> answers;
+  for (int i = 0; i < 9; ++i) {
+    Request request = random_request(rng);
+    if (i % 3 == 0) request.speculate = random_drafts(rng, request);
+    for (Answer& answer : submit(batcher, request)) answers.push_back(std::move(answer));
+  }
+  while (batcher.step()) {
+  }
+  Run run;
+  for (Answer& answer : answers) run.heard.push_back(hear(answer));
+  const Savings savings = rig.many.feeder.savings();
+  run.savings = {savings.skip_ratio, savings.block_flops, savings.net_flops, savings.net_bytes};
+  return run;
+}
+
+TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
+  const Run cpu = run_engine(GetParam(), Device::kCpu), guarded = run_engine(GetParam(), Device::kGuarded);
+  ASSERT_EQ(cpu.heard.size(), guarded.heard.size());
+  for (size_t i = 0; i < cpu.heard.size(); ++i) {
+    EXPECT_EQ(cpu.heard[i].ids, guarded.heard[i].ids);
+    EXPECT_EQ(cpu.heard[i].logprobs, guarded.heard[i].logprobs);
+    EXPECT_EQ(cpu.heard[i].depth, guarded.heard[i].depth);
+  }
+  EXPECT_EQ(cpu.savings, guarded.savings);
+}
+
+std::vector<float> calibrated(const std::string& json, Device device) {
+  Rig rig(json, tiny_config(), 0.3f, 1, device);
+  const CalibrateOptions options{.budgets = {0.9f, 0.7f}, .all_budgets = false};
+  std::vector<float> all;
+  for (const CalibrationPoint& point :
+       calibrate(rig.ctx, rig.model, *rig.policy, {random_rows({40, 50, 30}, 8)}, options).points) {
+    all.insert(all.end(), {point.budget, point.achieved, point.held});
+    all.insert(all.end(), point.thresholds.begin(), point.thresholds.end());
+  }
+  return all;
+}
+
+TEST_P(OnGuarded, CalibrationFindsTheCpusThresholds) {
+  std::vector<float> cpu;
+  try {
+    cpu = calibrated(GetParam(), Device::kCpu);
+  } catch (const UserError& error) {
+    GTEST_SKIP() << error.what();  // nothing to set
+  }
+  const std::vector<float> guarded = calibrated(GetParam(), Device::kGuarded);
+  ASSERT_EQ(cpu.size(), guarded.size());
+  for (size_t i = 0; i < cpu.size(); ++i)
+    EXPECT_EQ(std::bit_cast<uint32_t>(cpu[i]), std::bit_cast<uint32_t>(guarded[i])) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OnGuarded, ::testing::ValuesIn(every_method()), method_test_name);
+
+}  // namespace
+}  // namespace fathom
