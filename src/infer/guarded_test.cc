@@ -9,13 +9,13 @@ namespace {
 
 class OnGuarded : public ::testing::TestWithParam<std::string> {};
 
-struct Run {
+struct EngineRun {
   std::vector<Heard> heard;
   std::vector<double> savings;
 };
 
 // Requests of every kind in one engine, some with drafts.
-Run run_engine(const std::string& json, Device device) {
+EngineRun run_engine(const std::string& json, Device device) {
   EngineRig rig(json, cache_of(6), tiny_config(), device);
   Batcher batcher(rig.many.feeder, rig.with_tables(roomy()));
   Rng rng(31);
@@ -27,7 +27,7 @@ Run run_engine(const std::string& json, Device device) {
   }
   while (batcher.step()) {
   }
-  Run run;
+  EngineRun run;
   for (Answer& answer : answers) run.heard.push_back(hear(answer));
   const Savings savings = rig.many.feeder.savings();
   run.savings = {savings.skip_ratio, savings.block_flops, savings.net_flops, savings.net_bytes};
@@ -35,7 +35,7 @@ Run run_engine(const std::string& json, Device device) {
 }
 
 TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
-  const Run cpu = run_engine(GetParam(), Device::kCpu), guarded = run_engine(GetParam(), Device::kGuarded);
+  const EngineRun cpu = run_engine(GetParam(), Device::kCpu), guarded = run_engine(GetParam(), Device::kGuarded);
   ASSERT_EQ(cpu.heard.size(), guarded.heard.size());
   for (size_t i = 0; i < cpu.heard.size(); ++i) {
     EXPECT_EQ(cpu.heard[i].ids, guarded.heard[i].ids);
@@ -47,7 +47,9 @@ TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
 
 std::vector<float> calibrated(const std::string& json, Device device) {
   Rig rig(json, tiny_config(), 0.3f, 1, device);
-  const CalibrateOptions options{.budgets = {0.9f, 0.7f}, .all_budgets = false};
+  CalibrateOptions options;
+  options.budgets = {0.9f, 0.7f};
+  options.all_budgets = false;
   std::vector<float> all;
   for (const CalibrationPoint& point :
        calibrate(rig.ctx, rig.model, *rig.policy, {random_rows({40, 50, 30}, 8)}, options).points) {
