@@ -45,6 +45,13 @@ std::vector<T> values_of(const Tensor& t) {
   return {t.data<T>(), t.data<T>() + t.numel()};
 }
 
+// Of a tensor on any device.
+inline std::vector<float> host_values(Context& ctx, const Tensor& t) {
+  std::vector<float> values(static_cast<size_t>(t.numel()));
+  copy_to_host(ctx, t, values);
+  return values;
+}
+
 // What op() says when it refuses; empty if it does not.
 template <class Fn>
 std::string refusal(Fn op) {

@@ -36,12 +36,15 @@ struct OpCase {
   bool cpu_only = false;                    // run() reads and writes memory itself
 };
 
-// Runs the case on every instruction set this machine has, with 1 and 2 threads: against the reference; row
-// by row against all at once, bit for bit; 1 thread against 2, bit for bit; and on CUDA against the CPU where
-// there is a device. With tol.grad: the tape's gradients of Σ out · r, r random, against central differences
-// of the reference (at up to 48 elements of each input), bit for bit at 1, 2 and 3 threads, as a fresh
-// gradient and added to one that is already there, in memory that held NaN. Throws std::runtime_error naming
-// the case, the check and the first difference.
+// The devices that this build has kernels for and this machine has, the CPU first.
+const std::vector<Device>& devices_to_check();
+
+// Runs the case on every device (on the CPU alone where cpu_only), there on every instruction set that its
+// kernels know, with 1, 2 and 3 threads, which on a GPU only repeats it: against the reference; row by row
+// against all at once, bit for bit; 1 thread against more, bit for bit. With tol.grad: the tape's gradients
+// of Σ out · r, r random, against central differences of the reference (at up to 48 elements of each input),
+// bit for bit at 1, 2 and 3 threads, as a fresh gradient and added to one that is already there, in memory
+// that held NaN. Throws std::runtime_error naming the case, the check and the first difference.
 void check(const OpCase& op_case);
 
 }  // namespace fathom

@@ -11,6 +11,7 @@
 #include "base/format.h"
 #include "base/rng.h"
 #include "ops/rows/accumulate.h"
+#include "ops/rows/fill.h"
 #include "quant/formats.h"
 #include "quant/half.h"
 #include "tensor/arena.h"
@@ -86,6 +87,13 @@ Tensor make_input(const OpInput& input, uint32_t index) {
   return tensor;
 }
 
+// On the context's device.
+std::vector<Tensor> moved(Context& ctx, const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> there;
+  for (const Tensor& input : inputs) there.push_back(input.to(ctx, ctx.device()));
+  return there;
+}
+
 Values run(const OpCase& op_case, Context& ctx, std::span<const Tensor> inputs) {
   const Tensor out = op_case.run(ctx, inputs);
   Values values(static_cast<size_t>(out.numel()));
@@ -133,19 +141,17 @@ void check_rows(const OpCase& op_case, const std::string& where, Context& ctx,
   }
 }
 
-void check_cuda(const OpCase& op_case, std::span<const Tensor> inputs, std::span<const double> reference) {
-  if constexpr (kHasCuda) {
-    std::unique_ptr<Context> ctx;
-    try {
-      ctx = std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1});
-    } catch (const UserError&) {
-      return;  // built with CUDA, run where there is no device
-    }
-    std::vector<Tensor> moved;
-    for (const Tensor& input : inputs) moved.push_back(input.to(*ctx, Device::kCuda));
-    const Values all = run(op_case, *ctx, moved);
-    expect_near(op_case, "cuda", reference, all);
-    if (op_case.row_invariant) check_rows(op_case, "cuda", *ctx, moved, all);
+void check_values(const OpCase& op_case, const std::string& where, Device device,
+                  const std::vector<Tensor>& inputs, std::span<const double> reference) {
+  Context one({.device = device, .threads = 1});
+  const std::vector<Tensor> there = moved(one, inputs);
+  const Values all = run(op_case, one, there);
+  expect_near(op_case, where, reference, all);
+  for (const int threads : {2, 3}) {
+    Context many({.device = device, .threads = threads});
+    const std::string with = fmt::format("{}, {} threads", where, threads);
+    expect_same_bits(op_case, with, all.data(), run(op_case, many, there));
+    if (op_case.row_invariant) check_rows(op_case, with, many, there, all);
   }
 }
 
@@ -161,11 +167,11 @@ class GradientCheck {
     for (const size_t i : which_) quotients_.push_back(difference_quotients(i));
   }
 
-  void check(const std::string& isa) const {
+  void check(const std::string& place, Device device) const {
     std::vector<Values> first;
     for (const int threads : {1, 2, 3}) {
-      Context ctx({.threads = threads});
-      const std::string where = fmt::format("{}, {} threads", isa, threads);
+      Context ctx({.device = device, .threads = threads});
+      const std::string where = fmt::format("{}, {} threads", place, threads);
       const std::vector<Values> fresh = gradients(ctx, false), added = gradients(ctx, true);
       for (size_t i = 0; i < which_.size(); ++i) {
         const std::string what = fmt::format("{}, gradient of input {}", where, which_[i]);
@@ -217,26 +223,26 @@ class GradientCheck {
     for (const Tensor& each : like) {
       for (int copy = 0; copy < 6; ++copy) {
         blocks.push_back(Tensor::empty(ctx, DType::kF32, each.shape()));
-        std::fill_n(blocks.back().data<float>(), each.numel(), NAN);
+        fill(ctx, blocks.back(), NAN);
       }
     }
   }
 
   std::vector<Values> gradients(Context& ctx, bool there) const {
     const ArenaScope scope(ctx);
-    Tape tape(Device::kCpu);
+    Tape tape(ctx.device());
     const TapeScope taped(ctx, tape);
     poison(ctx, inputs_);
-    std::vector<Tensor> inputs = inputs_;
+    std::vector<Tensor> inputs = moved(ctx, inputs_);
     for (const size_t i : which_) {
-      Tensor sum = Tensor::owned(Device::kCpu, DType::kF32, inputs[i].shape());
-      std::fill_n(sum.data<float>(), sum.numel(), kThere);
+      Tensor sum = Tensor::owned(ctx.device(), DType::kF32, inputs[i].shape());
+      fill(ctx, sum, kThere);
       inputs[i] = there ? parameter(inputs[i], sum) : inputs[i].with_gradient(std::make_shared<Gradient>());
     }
     {
       const Tensor out = op_case_.run(ctx, inputs);
       const Tensor r = Tensor::from(ctx, random_, out.shape());
-      Tensor loss = Tensor::owned(Device::kCpu, DType::kF32, {1});
+      Tensor loss = Tensor::owned(ctx.device(), DType::kF32, {1});
       differentiate(ctx, {&out}, loss, [out, r](Context& c, const Tensor&) { accumulate(c, out, r); });
       tape.backward(ctx, loss);
     }
@@ -244,7 +250,7 @@ class GradientCheck {
     for (const size_t i : which_) {
       const Tensor& sum = inputs[i].gradient()->value;
       values.emplace_back(static_cast<size_t>(inputs[i].numel()));
-      if (sum) std::copy_n(sum.data<float>(), values.back().size(), values.back().data());
+      if (sum) copy_to_host(ctx, sum, values.back());
     }
     return values;
   }
@@ -268,7 +274,26 @@ class GradientCheck {
   std::vector<std::vector<Quotient>> quotients_;
 };
 
+// What the device's kernels can be chosen by.
+std::vector<Isa> isas_of(Device device) {
+  const std::vector<Isa> isas = supported_isas();
+  return device == Device::kCuda ? std::vector<Isa>{isas.front()} : isas;
+}
+
 }  // namespace
+
+const std::vector<Device>& devices_to_check() {
+  static const std::vector<Device> kDevices = [] {
+    std::vector<Device> devices{Device::kCpu};
+    try {
+      const Context ctx({.device = Device::kCuda, .threads = 1});
+      devices.push_back(Device::kCuda);
+    } catch (const UserError&) {  // built without CUDA, or run where there is no device
+    }
+    return devices;
+  }();
+  return kDevices;
+}
 
 void check(const OpCase& op_case) {
   std::vector<Tensor> inputs;
@@ -277,22 +302,15 @@ void check(const OpCase& op_case) {
   const std::vector<double> reference = op_case.reference(inputs);
   std::unique_ptr<const GradientCheck> gradients;
   if (op_case.tol.grad > 0) gradients = std::make_unique<GradientCheck>(op_case, inputs, reference.size());
-  for (const Isa isa : supported_isas()) {
-    const ForcedIsa forced(isa);
-    const std::string name = name_of(isa);
-    Context one({.threads = 1});
-    const Values all = run(op_case, one, inputs);
-    expect_near(op_case, name, reference, all);
-    for (const int threads : {2, 3}) {
-      Context many({.threads = threads});
-      expect_same_bits(op_case, fmt::format("{}, {} threads", name, threads), all.data(),
-                       run(op_case, many, inputs));
-      if (op_case.row_invariant)
-        check_rows(op_case, fmt::format("{}, {} threads", name, threads), many, inputs, all);
+  for (const Device device : devices_to_check()) {
+    if (op_case.cpu_only && device != Device::kCpu) continue;
+    for (const Isa isa : isas_of(device)) {
+      const ForcedIsa forced(isa);
+      const std::string where = fmt::format("{}, {}", name_of(device), name_of(isa));
+      check_values(op_case, where, device, inputs, reference);
+      if (gradients) gradients->check(where, device);
     }
-    if (gradients) gradients->check(name);
   }
-  if (!op_case.cpu_only) check_cuda(op_case, inputs, reference);
 }
 
 namespace {

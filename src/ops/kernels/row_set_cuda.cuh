@@ -39,17 +39,18 @@ __device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
 struct DeviceFloatRows {
   const float* data;
   int64_t rows, width, step;  // rows: launched over
-  const int32_t* count_ptr;   // of dimension 0; null: every row is there
+  const int32_t* count_ptr;   // of dimension 0; null: every row is there. A vector is one row, and there
   int64_t per_count;          // rows for each one counted
   explicit DeviceFloatRows(const Tensor& t)
       : data(t.data<float>()),
         rows(t.dim(-1) > 0 ? t.numel() / t.dim(-1) : 0),
         width(t.dim(-1)),
         step(t.rank() == 2 ? t.stride(0) : t.dim(-1)),
-        count_ptr(t.row_count()),
+        count_ptr(t.rank() == 1 ? nullptr : t.row_count()),
         per_count(t.dim(0) > 0 ? rows / t.dim(0) : 0) {}
 
-  __device__ bool has(int64_t row) const { return !count_ptr || row < *count_ptr * per_count; }
+  __device__ int64_t count() const { return count_ptr ? *count_ptr * per_count : rows; }
+  __device__ bool has(int64_t row) const { return row < count(); }
 };
 
 }  // namespace fathom

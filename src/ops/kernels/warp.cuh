@@ -3,10 +3,18 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace fathom {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned int kAllLanes = 0xffffffffu;
+
+// Threads of a block that sums a row: they depend on its width alone, so that the row's bits do.
+inline unsigned int row_sum_threads(int64_t width) {
+  return static_cast<unsigned int>(std::clamp<int64_t>(width / 4 / kWarp * kWarp, kWarp, 512));
+}
 
 template <class T>
 __device__ inline T warp_sum(T value) {

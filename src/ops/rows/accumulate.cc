@@ -8,6 +8,7 @@ namespace fathom {
 
 // out = a + b; out may be a.
 void accumulate_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, Tensor& out);
+void accumulate_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, Tensor& out);
 
 void accumulate(Context& ctx, const Tensor& x, const Tensor& d) {
   if (!x.gradient()) return;
@@ -23,8 +24,7 @@ void accumulate(Context& ctx, const Tensor& x, const Tensor& d) {
   Tensor sum = gradient.own
                    ? gradient.value
                    : Tensor::empty(ctx, DType::kF32, gradient.value.shape()).counted_like(gradient.value);
-  on_cpu(ctx, "a sum of gradients",
-         [&](CpuBackend dev) { accumulate_kernel(dev, gradient.value, d.reshape(sum.shape()), sum); });
+  on_device(ctx, [&](auto dev) { accumulate_kernel(dev, gradient.value, d.reshape(sum.shape()), sum); });
   gradient = {sum, true};
 }
 

@@ -10,6 +10,7 @@ void add_rows_kernel(CpuBackend dev, const Tensor& h, const RowSet& kept, const 
 void add_rows_kernel(CudaBackend dev, const Tensor& h, const RowSet& kept, const Tensor& branch, Tensor& out);
 // The kept rows of d; zeros past them unless d_branch is compacted.
 void add_rows_gradient_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_branch);
+void add_rows_gradient_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_branch);
 
 namespace {
 
@@ -19,8 +20,7 @@ void add_rows_gradient(Context& ctx, const Tensor& h, const RowSet& kept, const 
   if (!branch.gradient()) return;
   if (kept.is_all()) return accumulate(ctx, branch, d);
   Tensor d_branch = gradient_like(ctx, branch);
-  on_cpu(ctx, "the gradient of add_rows",
-         [&](CpuBackend dev) { add_rows_gradient_kernel(dev, kept, d, d_branch); });
+  on_device(ctx, [&](auto dev) { add_rows_gradient_kernel(dev, kept, d, d_branch); });
   accumulate(ctx, branch, d_branch);
 }
 

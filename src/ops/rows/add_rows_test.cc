@@ -164,6 +164,16 @@ TEST(AddRowsTo, LeavesTheOldOneToATapeThatMayNeedIt) {
   EXPECT_EQ(values_of(h)[1], before[1] + 101);
 }
 
+TEST(AddRowsTo, TouchesNoOtherRowAndNoOtherColumn) {
+  for (const Device device : devices_to_check()) {
+    Context ctx({.device = device, .threads = 1});
+    const Tensor wide = counting(ctx, {3, 4});
+    Tensor h = wide.columns(1, 2);
+    add_rows_to(ctx, h, some_rows(ctx, {0, 2, -1}, 2), counting(ctx, {3, 2}, 100));
+    EXPECT_EQ(host_values(ctx, wide), (std::vector<float>{0, 101, 103, 3, 4, 5, 6, 7, 8, 111, 113, 11}));
+  }
+}
+
 TEST(AddRows, RefusesAnotherShape) {
   Context ctx({.threads = 1});
   const Tensor h = counting(ctx, {3, 5});

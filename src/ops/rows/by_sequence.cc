@@ -10,12 +10,16 @@ void mean_by_sequence_kernel(CpuBackend dev, const Tensor& x, const Tensor& sequ
                              Tensor& out);
 void mean_by_sequence_kernel(CudaBackend dev, const Tensor& x, const Tensor& sequence, const Tensor& weights,
                              Tensor& out);
+// shares: f32 (sequences), not initialised: 1 / Σ w of each sequence, 0 where that is 0.
 void mean_by_sequence_gradient_kernel(CpuBackend dev, const Tensor& sequence, const Tensor& weights,
-                                      const Tensor& d, Tensor& dx);
+                                      const Tensor& d, Tensor& shares, Tensor& dx);
+void mean_by_sequence_gradient_kernel(CudaBackend dev, const Tensor& sequence, const Tensor& weights,
+                                      const Tensor& d, Tensor& shares, Tensor& dx);
 void expand_by_sequence_kernel(CpuBackend dev, const Tensor& s, const Tensor& sequence, Tensor& out);
 void expand_by_sequence_kernel(CudaBackend dev, const Tensor& s, const Tensor& sequence, Tensor& out);
 // Σ d over each sequence's rows.
 void expand_by_sequence_gradient_kernel(CpuBackend dev, const Tensor& sequence, const Tensor& d, Tensor& ds);
+void expand_by_sequence_gradient_kernel(CudaBackend dev, const Tensor& sequence, const Tensor& d, Tensor& ds);
 
 Tensor mean_by_sequence(Context& ctx, const Tensor& x, const Tensor& sequence, const Tensor& weights,
                         int64_t sequences) {
@@ -28,9 +32,9 @@ Tensor mean_by_sequence(Context& ctx, const Tensor& x, const Tensor& sequence, c
   on_device(ctx, [&](auto dev) { mean_by_sequence_kernel(dev, x, sequence, weights, out); });
   differentiate(ctx, {&x}, out,
                 [sequence, weights = detach(weights), x = without_values(x)](Context& c, const Tensor& d) {
-                  Tensor dx = gradient_like(c, x);
-                  on_cpu(c, "the gradient of mean_by_sequence", [&](CpuBackend dev) {
-                    mean_by_sequence_gradient_kernel(dev, sequence, weights, d, dx);
+                  Tensor dx = gradient_like(c, x), shares = Tensor::empty(c, DType::kF32, {d.dim(0)});
+                  on_device(c, [&](auto dev) {
+                    mean_by_sequence_gradient_kernel(dev, sequence, weights, d, shares, dx);
                   });
                   accumulate(c, x, dx);
                 });
@@ -48,8 +52,7 @@ Tensor expand_by_sequence(Context& ctx, const Tensor& s, const Tensor& sequence)
   on_device(ctx, [&](auto dev) { expand_by_sequence_kernel(dev, s, sequence, out); });
   differentiate(ctx, {&s}, out, [sequence, s = without_values(s)](Context& c, const Tensor& d) {
     Tensor ds = gradient_like(c, s);
-    on_cpu(c, "the gradient of expand_by_sequence",
-           [&](CpuBackend dev) { expand_by_sequence_gradient_kernel(dev, sequence, d, ds); });
+    on_device(c, [&](auto dev) { expand_by_sequence_gradient_kernel(dev, sequence, d, ds); });
     accumulate(c, s, ds);
   });
   return out;

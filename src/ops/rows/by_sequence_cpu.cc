@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/format.h"
@@ -20,16 +21,13 @@ float weight_of(const Tensor& weights, int64_t row) {
   return weights ? weights.data<float>()[row] : 1.0f;
 }
 
-// 1 / Σ w of each sequence, 0 where that is 0.
-std::vector<float> inverse_totals(const Tensor& sequence, const Tensor& weights, int64_t rows,
-                                  int64_t sequences) {
-  std::vector<double> totals(static_cast<size_t>(sequences));
+// inverse: 1 / Σ w of each sequence, 0 where that is 0.
+void inverse_totals(const Tensor& sequence, const Tensor& weights, int64_t rows, std::span<float> inverse) {
+  std::vector<double> totals(inverse.size());
   for (int64_t r = 0; r < rows; ++r)
     totals[static_cast<size_t>(sequence.data<int32_t>()[r])] += static_cast<double>(weight_of(weights, r));
-  std::vector<float> inverse;
-  inverse.reserve(totals.size());
-  for (const double total : totals) inverse.push_back(total == 0 ? 0.0f : static_cast<float>(1.0 / total));
-  return inverse;
+  for (size_t i = 0; i < totals.size(); ++i)
+    inverse[i] = totals[i] == 0 ? 0.0f : static_cast<float>(1.0 / totals[i]);
 }
 
 constexpr int64_t kColumns = 64;
@@ -41,7 +39,8 @@ void mean_by_sequence_kernel(CpuBackend dev, const Tensor& x, const Tensor& sequ
                              Tensor& out) {
   const int64_t rows = present_rows(x), width = x.dim(1), sequences = out.dim(0), step = x.stride(0);
   check_sequences(sequence, rows, sequences, "mean_by_sequence");
-  const std::vector<float> inverse = inverse_totals(sequence, weights, rows, sequences);
+  std::vector<float> inverse(static_cast<size_t>(sequences));
+  inverse_totals(sequence, weights, rows, inverse);
   float* y = out.data<float>();
   dev.pool.parallel_for(width, kColumns, [&](int64_t begin, int64_t end) {
     for (int64_t s = 0; s < sequences; ++s) std::fill(y + s * width + begin, y + s * width + end, 0.0f);
@@ -60,9 +59,10 @@ void mean_by_sequence_kernel(CpuBackend dev, const Tensor& x, const Tensor& sequ
 }
 
 void mean_by_sequence_gradient_kernel(CpuBackend dev, const Tensor& sequence, const Tensor& weights,
-                                      const Tensor& d, Tensor& dx) {
+                                      const Tensor& d, Tensor& shares, Tensor& dx) {
   const int64_t rows = present_rows(dx), width = dx.dim(1);
-  const std::vector<float> inverse = inverse_totals(sequence, weights, rows, d.dim(0));
+  const std::span<float> inverse(shares.data<float>(), static_cast<size_t>(shares.numel()));
+  inverse_totals(sequence, weights, rows, inverse);
   dev.pool.parallel_for(rows, row_grain(width), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t s = sequence.data<int32_t>()[r];

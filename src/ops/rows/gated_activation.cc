@@ -11,6 +11,8 @@ void gated_activation_kernel(CudaBackend dev, const Tensor& gate, const Tensor& 
                              Tensor& out);
 void gated_activation_gradient_kernel(CpuBackend dev, const Tensor& gate, const Tensor& up,
                                       Activation activation, const Tensor& d, Tensor& d_gate, Tensor& d_up);
+void gated_activation_gradient_kernel(CudaBackend dev, const Tensor& gate, const Tensor& up,
+                                      Activation activation, const Tensor& d, Tensor& d_gate, Tensor& d_up);
 
 Tensor gated_activation(Context& ctx, const Tensor& gate, const Tensor& up, Activation activation) {
   expect_rows(gate, "gated_activation", "gate");
@@ -20,9 +22,8 @@ Tensor gated_activation(Context& ctx, const Tensor& gate, const Tensor& up, Acti
   on_device(ctx, [&](auto dev) { gated_activation_kernel(dev, gate, up, activation, out); });
   differentiate(ctx, {&gate, &up}, out, [=](Context& c, const Tensor& d) {
     Tensor d_gate = gradient_like(c, gate), d_up = gradient_like(c, up);
-    on_cpu(c, "the gradient of gated_activation", [&](CpuBackend dev) {
-      gated_activation_gradient_kernel(dev, gate, up, activation, d, d_gate, d_up);
-    });
+    on_device(
+        c, [&](auto dev) { gated_activation_gradient_kernel(dev, gate, up, activation, d, d_gate, d_up); });
     accumulate(c, gate, d_gate);
     accumulate(c, up, d_up);
   });

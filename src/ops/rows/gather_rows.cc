@@ -10,19 +10,19 @@ void gather_rows_kernel(CpuBackend dev, const Tensor& x, const RowSet& kept, Ten
 void gather_rows_kernel(CudaBackend dev, const Tensor& x, const RowSet& kept, Tensor& out);
 // Adds d to the kept rows of sum, as many elements as x.
 void gather_rows_gradient_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& sum);
+void gather_rows_gradient_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& sum);
 // The same into memory that is not initialised.
 void spread_rows_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& dx);
+void spread_rows_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& dx);
 
 namespace {
 
 void gather_rows_gradient(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& d) {
-  on_cpu(ctx, "the gradient of gather_rows", [&](CpuBackend dev) {
-    Tensor sum = gradient_to_add_to(x);
-    if (sum) return gather_rows_gradient_kernel(dev, kept, d, sum);
-    Tensor dx = gradient_like(ctx, x);
-    spread_rows_kernel(dev, kept, d, dx);
-    accumulate(ctx, x, dx);
-  });
+  if (Tensor sum = gradient_to_add_to(x))
+    return on_device(ctx, [&](auto dev) { gather_rows_gradient_kernel(dev, kept, d, sum); });
+  Tensor dx = gradient_like(ctx, x);
+  on_device(ctx, [&](auto dev) { spread_rows_kernel(dev, kept, d, dx); });
+  accumulate(ctx, x, dx);
 }
 
 }  // namespace

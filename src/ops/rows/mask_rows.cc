@@ -20,8 +20,7 @@ void expect_matrix(const Tensor& x, const char* op) {
 void pass_to_score(Context& ctx, const Tensor& x, const Tensor& score, const Tensor& d) {
   if (!score.gradient()) return;
   Tensor d_score = Tensor::empty(ctx, DType::kF32, score.shape()).counted_like(x);
-  on_cpu(ctx, "a straight-through gradient",
-         [&](CpuBackend dev) { row_products_kernel(dev, x, d, d_score); });
+  on_device(ctx, [&](auto dev) { row_products_kernel(dev, x, d, d_score); });
   accumulate(ctx, score, d_score);
 }
 
@@ -31,8 +30,7 @@ void mask_rows_gradient(Context& ctx, const Tensor& x, const RowSet& kept, const
   if (!x.gradient()) return;
   if (kept.is_all()) return accumulate(ctx, x, d);
   Tensor dx = gradient_like(ctx, x);
-  on_cpu(ctx, "the gradient of mask_rows",
-         [&](CpuBackend dev) { mask_rows_kernel(dev, d.counted_like(x), kept, dx); });
+  on_device(ctx, [&](auto dev) { mask_rows_kernel(dev, d.counted_like(x), kept, dx); });
   accumulate(ctx, x, dx);
 }
 

@@ -50,34 +50,36 @@ struct Gradients {
 
 // The gradients of Σ y · r.
 template <class Fn>
-Gradients straight_through(const std::vector<float>& x, const std::vector<float>& score,
+Gradients straight_through(Device device, const std::vector<float>& x, const std::vector<float>& score,
                            const std::vector<float>& r, Fn op) {
-  Context ctx({.threads = 2});
-  Tape tape(Device::kCpu);
+  Context ctx({.device = device, .threads = 2});
+  Tape tape(device);
   const TapeScope taped(ctx, tape);
   const Shape shape{static_cast<int64_t>(score.size()), static_cast<int64_t>(x.size() / score.size())};
-  Tensor dx = Tensor::owned(Device::kCpu, DType::kF32, shape);
-  Tensor ds = Tensor::owned(Device::kCpu, DType::kF32, {shape[0]});
+  Tensor dx = Tensor::owned(device, DType::kF32, shape);
+  Tensor ds = Tensor::owned(device, DType::kF32, {shape[0]});
   const Tensor y = op(ctx, parameter(floats(ctx, x, shape), dx), parameter(floats(ctx, score), ds));
-  Tensor loss = Tensor::owned(Device::kCpu, DType::kF32, {1});
+  Tensor loss = Tensor::owned(device, DType::kF32, {1});
   differentiate(ctx, {&y}, loss, [&](Context& c, const Tensor&) { accumulate(c, y, floats(c, r, shape)); });
   tape.backward(ctx, loss);
-  return {values_of(dx), values_of(ds)};
+  return {host_values(ctx, dx), host_values(ctx, ds)};
 }
 
 // Finite differences see a mask as constant: the surrogate m₀ + (s − s₀) is what is differentiated.
 TEST(MaskRows, TheScoreLearnsFromEveryRow) {
   const std::vector<float> x{1, 2, 3, 4, 5, 6}, r{1, 10, 100, 1, 1, 1}, score{0.1f, 0.2f, 0.3f};
-  for (const Kept kept : {Kept::kAll, Kept::kNone, Kept::kThird}) {
-    const Gradients got =
-        straight_through(x, score, r, [&](Context& ctx, const Tensor& rows, const Tensor& s) {
-          return mask_rows(ctx, rows, rows_of(ctx, kept, 3), s);
-        });
-    EXPECT_EQ(got.score, (std::vector<float>{21, 304, 11}));
-    std::vector<float> dx(6);
-    for (size_t i = 0; i < 6; ++i)
-      dx[i] = kept == Kept::kAll || (kept == Kept::kThird && i / 2 == 1) ? r[i] : 0.0f;
-    EXPECT_EQ(got.x, dx);
+  for (const Device device : devices_to_check()) {
+    for (const Kept kept : {Kept::kAll, Kept::kNone, Kept::kThird}) {
+      const Gradients got =
+          straight_through(device, x, score, r, [&](Context& ctx, const Tensor& rows, const Tensor& s) {
+            return mask_rows(ctx, rows, rows_of(ctx, kept, 3), s);
+          });
+      EXPECT_EQ(got.score, (std::vector<float>{21, 304, 11}));
+      std::vector<float> dx(6);
+      for (size_t i = 0; i < 6; ++i)
+        dx[i] = kept == Kept::kAll || (kept == Kept::kThird && i / 2 == 1) ? r[i] : 0.0f;
+      EXPECT_EQ(got.x, dx);
+    }
   }
 }
 
@@ -85,9 +87,12 @@ TEST(ScaleThrough, IsTheSameMemoryAndAGradientForP) {
   Context ctx({.threads = 1});
   const Tensor x = floats(ctx, {1, 2, 3, 4}, {2, 2});
   EXPECT_EQ(scale_through(ctx, x, floats(ctx, {9, 9})).raw(), x.raw());
-  const Gradients got = straight_through({1, 2, 3, 4}, {0.5f, 0.25f}, {1, 10, 100, 1000}, scale_through);
-  EXPECT_EQ(got.x, (std::vector<float>{1, 10, 100, 1000}));
-  EXPECT_EQ(got.score, (std::vector<float>{21, 4300}));
+  for (const Device device : devices_to_check()) {
+    const Gradients got =
+        straight_through(device, {1, 2, 3, 4}, {0.5f, 0.25f}, {1, 10, 100, 1000}, scale_through);
+    EXPECT_EQ(got.x, (std::vector<float>{1, 10, 100, 1000}));
+    EXPECT_EQ(got.score, (std::vector<float>{21, 4300}));
+  }
 }
 
 // Compacted operands: gradients of the rows that are there, and of no others.
@@ -98,9 +103,11 @@ TEST(ScaleThrough, OnlyTheKeptRows) {
     return add_rows(ctx, rows, kept,
                     scale_through(ctx, gather_rows(ctx, rows, kept), gather_rows(ctx, p, kept)));
   };
-  const Gradients got = straight_through(x, {1, 1, 1, 1}, r, op);
-  EXPECT_EQ(got.x, (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 4}));
-  EXPECT_EQ(got.score, (std::vector<float>{0, 7, 0, 23}));
+  for (const Device device : devices_to_check()) {
+    const Gradients got = straight_through(device, x, {1, 1, 1, 1}, r, op);
+    EXPECT_EQ(got.x, (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 4}));
+    EXPECT_EQ(got.score, (std::vector<float>{0, 7, 0, 23}));
+  }
 }
 
 TEST(MaskRows, NamesWhatWasExpected) {

@@ -11,8 +11,10 @@ void merge_rows_kernel(CudaBackend dev, const Tensor& below, const RowSet& kept,
                        Tensor& out);
 // d, zeros at the kept rows.
 void merge_rows_dbelow_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_below);
+void merge_rows_dbelow_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_below);
 // d at the kept rows; zeros past them unless d_fresh is compacted.
 void merge_rows_dfresh_kernel(CpuBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_fresh);
+void merge_rows_dfresh_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_fresh);
 
 namespace {
 
@@ -25,17 +27,15 @@ void expect_dense(const Tensor& x, const char* name) {
 
 void merge_rows_gradient(Context& ctx, const Tensor& below, const RowSet& kept, const Tensor& fresh,
                          const Tensor& d) {
-  on_cpu(ctx, "the gradient of merge_rows", [&](CpuBackend dev) {
-    if (below.gradient()) {
-      Tensor d_below = gradient_like(ctx, below);
-      merge_rows_dbelow_kernel(dev, kept, d, d_below);
-      accumulate(ctx, below, d_below);
-    }
-    if (!fresh.gradient()) return;
-    Tensor d_fresh = gradient_like(ctx, fresh);
-    merge_rows_dfresh_kernel(dev, kept, d, d_fresh);
-    accumulate(ctx, fresh, d_fresh);
-  });
+  if (below.gradient()) {
+    Tensor d_below = gradient_like(ctx, below);
+    on_device(ctx, [&](auto dev) { merge_rows_dbelow_kernel(dev, kept, d, d_below); });
+    accumulate(ctx, below, d_below);
+  }
+  if (!fresh.gradient()) return;
+  Tensor d_fresh = gradient_like(ctx, fresh);
+  on_device(ctx, [&](auto dev) { merge_rows_dfresh_kernel(dev, kept, d, d_fresh); });
+  accumulate(ctx, fresh, d_fresh);
 }
 
 }  // namespace

@@ -1,32 +1,48 @@
-#include "ops/kernels/row_set_cuda.cuh"
+#include "ops/kernels/copy_rows.cuh"
 #include "ops/rows/merge_rows.h"
-#include "tensor/cuda_util.cuh"
 
 namespace fathom {
 namespace {
 
-constexpr int kThreads = 128;
+struct Merged {
+  DeviceRows kept;
+  const float *below, *fresh;
+  int64_t width;
+  __device__ const float* operator()(int64_t row) const {
+    const int64_t at = find_kept(kept, row);
+    return at >= 0 ? fresh + at * width : below + row * width;
+  }
+};
 
-// A block per row; count: of below's rows, null: every row is there.
-__global__ void merge_kept(const float* below, const float* fresh, DeviceRows kept, const int32_t* count,
-                           int64_t width, float* out) {
-  const int64_t row = blockIdx.x;
-  if (count && row >= *count) return;
-  const int64_t at = find_kept(kept, row);
-  const float* from = at >= 0 ? fresh + at * width : below + row * width;
-  for (int64_t i = threadIdx.x; i < width; i += kThreads) out[row * width + i] = from[i];
+struct OtherRowsOf {
+  DeviceRows kept;
+  const float* from;
+  int64_t width;
+  __device__ const float* operator()(int64_t row) const {
+    return find_kept(kept, row) >= 0 ? nullptr : from + row * width;
+  }
+};
+
+int64_t width_of(const Tensor& x) {
+  return x.dim(0) > 0 ? x.numel() / x.dim(0) : 0;
 }
 
 }  // namespace
 
 void merge_rows_kernel(CudaBackend dev, const Tensor& below, const RowSet& kept, const Tensor& fresh,
                        Tensor& out) {
-  const int64_t rows = below.dim(0);
-  if (below.numel() == 0) return;
-  merge_kept<<<blocks_for(rows, 1), kThreads, 0, dev.handle.stream>>>(
-      below.data<float>(), fresh.data<float>(), DeviceRows(kept), below.row_count(), below.numel() / rows,
-      out.data<float>());
-  check_launch("merge_rows");
+  copy_rows(dev, "merge_rows", out,
+            Merged{DeviceRows(kept), below.data<float>(), fresh.data<float>(), width_of(below)});
+}
+
+void merge_rows_dbelow_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_below) {
+  copy_rows(dev, "the gradient of merge_rows", d_below,
+            OtherRowsOf{DeviceRows(kept), d.data<float>(), width_of(d)});
+}
+
+void merge_rows_dfresh_kernel(CudaBackend dev, const RowSet& kept, const Tensor& d, Tensor& d_fresh) {
+  copy_rows(dev, "the gradient of merge_rows", d_fresh,
+            KeptRowsOf{DeviceRows(kept), d.data<float>(), width_of(d)});
 }
 
 }  // namespace fathom

@@ -9,6 +9,7 @@ void apply_kernel(CpuBackend dev, Unary function, const Tensor& x, Tensor& out);
 void apply_kernel(CudaBackend dev, Unary function, const Tensor& x, Tensor& out);
 // saved: x, or the output where needs_output().
 void apply_gradient_kernel(CpuBackend dev, Unary function, const Tensor& saved, const Tensor& d, Tensor& dx);
+void apply_gradient_kernel(CudaBackend dev, Unary function, const Tensor& saved, const Tensor& d, Tensor& dx);
 void affine_kernel(CpuBackend dev, const Tensor& x, float scale, float shift, Tensor& out);
 void affine_kernel(CudaBackend dev, const Tensor& x, float scale, float shift, Tensor& out);
 void add_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, Tensor& out);
@@ -47,8 +48,7 @@ Tensor apply(Context& ctx, Unary function, const Tensor& x) {
                 [function, saved = needs_output(function) ? out : detach(x), x = without_values(x)](
                     Context& c, const Tensor& d) {
                   Tensor dx = gradient_like(c, x);
-                  on_cpu(c, "the gradient of apply",
-                         [&](CpuBackend dev) { apply_gradient_kernel(dev, function, saved, d, dx); });
+                  on_device(c, [&](auto dev) { apply_gradient_kernel(dev, function, saved, d, dx); });
                   accumulate(c, x, dx);
                 });
   return out;
@@ -61,8 +61,7 @@ Tensor affine(Context& ctx, const Tensor& x, float scale, float shift) {
   differentiate(ctx, {&x}, out, [scale, x = without_values(x)](Context& c, const Tensor& d) {
     if (scale == 1.0f) return accumulate(c, x, d);
     Tensor dx = gradient_like(c, x);
-    on_cpu(c, "the gradient of affine",
-           [&](CpuBackend dev) { affine_kernel(dev, d.counted_like(x), scale, 0.0f, dx); });
+    on_device(c, [&](auto dev) { affine_kernel(dev, d.counted_like(x), scale, 0.0f, dx); });
     accumulate(c, x, dx);
   });
   return out;
@@ -86,8 +85,7 @@ Tensor multiply(Context& ctx, const Tensor& a, const Tensor& b) {
     const auto pass = [&](const Tensor& to, const Tensor& other) {
       if (!to.gradient()) return;
       Tensor dx = gradient_like(c, to);
-      on_cpu(c, "the gradient of multiply",
-             [&](CpuBackend dev) { multiply_kernel(dev, d.counted_like(to), other, dx); });
+      on_device(c, [&](auto dev) { multiply_kernel(dev, d.counted_like(to), other, dx); });
       accumulate(c, to, dx);
     };
     pass(a, b);

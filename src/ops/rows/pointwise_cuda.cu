@@ -33,6 +33,41 @@ struct Logit {
     return logf(p / (1.0f - p));
   }
 };
+// Derivatives: of the output y where pointwise.cc saves that, else of the input x.
+struct SigmoidSlope {
+  __device__ float operator()(float y) const { return y * (1.0f - y); }
+};
+struct ReluSlope {
+  __device__ float operator()(float y) const { return y > 0 ? 1.0f : 0.0f; }
+};
+struct SquareSlope {
+  __device__ float operator()(float x) const { return 2.0f * x; }
+};
+struct AbsSlope {
+  __device__ float operator()(float x) const { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
+};
+struct LogFloorSlope {
+  __device__ float operator()(float x) const { return x < kFloor ? 0.0f : 1.0f / x; }
+};
+struct Clamp01Slope {
+  __device__ float operator()(float y) const { return y > 0 && y < 1 ? 1.0f : 0.0f; }
+};
+struct LogitSlope {
+  __device__ float operator()(float x) const {
+    return x < kFloor || x > 1.0f - kFloor ? 0.0f : 1.0f / (x * (1.0f - x));
+  }
+};
+template <class Slope>
+struct TimesSlope {
+  __device__ float operator()(float saved, float d) const { return d * Slope{}(saved); }
+};
+struct SiluGradient {
+  __device__ float operator()(float x, float d) const {
+    const float s = Sigmoid{}(x);
+    return d * s * (1.0f + x * (1.0f - s));
+  }
+};
+
 struct Affine {
   float scale, shift;
   __device__ float operator()(float x) const { return x * scale + shift; }
@@ -64,6 +99,29 @@ void apply_kernel(CudaBackend dev, Unary function, const Tensor& x, Tensor& out)
       return map_elements(dev, "apply", out, Clamp01{}, x);
     case Unary::kLogit:
       return map_elements(dev, "apply", out, Logit{}, x);
+  }
+}
+
+void apply_gradient_kernel(CudaBackend dev, Unary function, const Tensor& saved, const Tensor& d,
+                           Tensor& dx) {
+  const auto run = [&](auto gradient) { map_elements(dev, "the gradient of apply", dx, gradient, saved, d); };
+  switch (function) {
+    case Unary::kSigmoid:
+      return run(TimesSlope<SigmoidSlope>{});
+    case Unary::kRelu:
+      return run(TimesSlope<ReluSlope>{});
+    case Unary::kSilu:
+      return run(SiluGradient{});
+    case Unary::kSquare:
+      return run(TimesSlope<SquareSlope>{});
+    case Unary::kAbs:
+      return run(TimesSlope<AbsSlope>{});
+    case Unary::kLogFloor:
+      return run(TimesSlope<LogFloorSlope>{});
+    case Unary::kClamp01:
+      return run(TimesSlope<Clamp01Slope>{});
+    case Unary::kLogit:
+      return run(TimesSlope<LogitSlope>{});
   }
 }
 

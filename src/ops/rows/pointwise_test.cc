@@ -71,26 +71,28 @@ TEST(Apply, MatchesTheDefinition) {
   }
 }
 
-std::vector<float> gradient_at(Unary function, const std::vector<float>& at) {
-  Context ctx({.threads = 1});
-  Tape tape(Device::kCpu);
+std::vector<float> gradient_at(Device device, Unary function, const std::vector<float>& at) {
+  Context ctx({.device = device, .threads = 1});
+  Tape tape(device);
   const TapeScope taped(ctx, tape);
-  Tensor sum = Tensor::owned(Device::kCpu, DType::kF32, {static_cast<int64_t>(at.size())});
+  Tensor sum = Tensor::owned(device, DType::kF32, {static_cast<int64_t>(at.size())});
   const Tensor y = apply(ctx, function, parameter(floats(ctx, at), sum));
-  Tensor loss = Tensor::owned(Device::kCpu, DType::kF32, {1});
+  Tensor loss = Tensor::owned(device, DType::kF32, {1});
   const std::vector<float> ones(at.size(), 1.0f);
   differentiate(ctx, {&y}, loss, [&](Context& c, const Tensor&) { accumulate(c, y, floats(c, ones)); });
   tape.backward(ctx, loss);
-  return values_of(sum);
+  return host_values(ctx, sum);
 }
 
 TEST(Apply, DerivativesAtTheEdges) {
   using V = std::vector<float>;
-  EXPECT_EQ(gradient_at(Unary::kRelu, {-1, 0, 2}), (V{0, 0, 1}));
-  EXPECT_EQ(gradient_at(Unary::kAbs, {-1, 0, 2}), (V{-1, 0, 1}));
-  EXPECT_EQ(gradient_at(Unary::kClamp01, {-1, 0, 0.5f, 1, 2}), (V{0, 0, 1, 0, 0}));
-  EXPECT_EQ(gradient_at(Unary::kLogFloor, {-1, 1e-7f, 0.5f}), (V{0, 0, 2}));
-  EXPECT_EQ(gradient_at(Unary::kLogit, {0, 0.5f, 1}), (V{0, 4, 0}));
+  for (const Device device : devices_to_check()) {
+    EXPECT_EQ(gradient_at(device, Unary::kRelu, {-1, 0, 2}), (V{0, 0, 1}));
+    EXPECT_EQ(gradient_at(device, Unary::kAbs, {-1, 0, 2}), (V{-1, 0, 1}));
+    EXPECT_EQ(gradient_at(device, Unary::kClamp01, {-1, 0, 0.5f, 1, 2}), (V{0, 0, 1, 0, 0}));
+    EXPECT_EQ(gradient_at(device, Unary::kLogFloor, {-1, 1e-7f, 0.5f}), (V{0, 0, 2}));
+    EXPECT_EQ(gradient_at(device, Unary::kLogit, {0, 0.5f, 1}), (V{0, 4, 0}));
+  }
 }
 
 TEST(Apply, ValuesAtTheEdges) {

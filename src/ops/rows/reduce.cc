@@ -11,13 +11,23 @@ namespace fathom {
 void mean_columns_kernel(CpuBackend dev, const Tensor& x, Tensor& out);
 void mean_columns_kernel(CudaBackend dev, const Tensor& x, Tensor& out);
 void mean_columns_gradient_kernel(CpuBackend dev, const Tensor& d, Tensor& dx);
-// out: (1). Each returns what its gradient needs: the sum of the weights, the mean.
-double mean_rows_kernel(CpuBackend dev, const Tensor& x, const Tensor& weights, Tensor& out);
-double variance_rows_kernel(CpuBackend dev, const Tensor& x, Tensor& out);
-void mean_rows_gradient_kernel(CpuBackend dev, const Tensor& weights, double total, const Tensor& d,
+void mean_columns_gradient_kernel(CudaBackend dev, const Tensor& d, Tensor& dx);
+// out: (1). total, mean: one f64, what the gradient needs: the sum of the weights, the mean.
+void mean_rows_kernel(CpuBackend dev, const Tensor& x, const Tensor& weights, Tensor& total, Tensor& out);
+void mean_rows_kernel(CudaBackend dev, const Tensor& x, const Tensor& weights, Tensor& total, Tensor& out);
+void variance_rows_kernel(CpuBackend dev, const Tensor& x, Tensor& mean, Tensor& out);
+void variance_rows_kernel(CudaBackend dev, const Tensor& x, Tensor& mean, Tensor& out);
+void mean_rows_gradient_kernel(CpuBackend dev, const Tensor& weights, const Tensor& total, const Tensor& d,
                                Tensor& dx);
-void variance_rows_gradient_kernel(CpuBackend dev, const Tensor& x, double mean, const Tensor& d, Tensor& dx);
+void mean_rows_gradient_kernel(CudaBackend dev, const Tensor& weights, const Tensor& total, const Tensor& d,
+                               Tensor& dx);
+void variance_rows_gradient_kernel(CpuBackend dev, const Tensor& x, const Tensor& mean, const Tensor& d,
+                                   Tensor& dx);
+void variance_rows_gradient_kernel(CudaBackend dev, const Tensor& x, const Tensor& mean, const Tensor& d,
+                                   Tensor& dx);
 void weighted_sum_kernel(CpuBackend dev, std::span<const Tensor> scalars, std::span<const float> weights,
+                         Tensor& out);
+void weighted_sum_kernel(CudaBackend dev, std::span<const Tensor> scalars, std::span<const float> weights,
                          Tensor& out);
 
 namespace {
@@ -26,6 +36,11 @@ void expect_vector(const Tensor& x, const char* op, const char* name) {
   if (!x.defined()) fail("{}: {} must be f32 (rows), got nothing", op, name);
   if (x.dtype() != DType::kF32 || x.rank() != 1)
     fail("{}: {} must be f32 (rows), got {} {}", op, name, name_of(x.dtype()), to_string(x.shape()));
+}
+
+// Room for one f64, a type that tensors do not have, where the data lives.
+Tensor room_for_double(Context& ctx) {
+  return Tensor::empty(ctx, DType::kU8, {sizeof(double)});
 }
 
 }  // namespace
@@ -38,8 +53,7 @@ Tensor mean_columns(Context& ctx, const Tensor& x) {
   on_device(ctx, [&](auto dev) { mean_columns_kernel(dev, x, out); });
   differentiate(ctx, {&x}, out, [x = without_values(x)](Context& c, const Tensor& d) {
     Tensor dx = gradient_like(c, x);
-    on_cpu(c, "the gradient of mean_columns",
-           [&](CpuBackend dev) { mean_columns_gradient_kernel(dev, d, dx); });
+    on_device(c, [&](auto dev) { mean_columns_gradient_kernel(dev, d, dx); });
     accumulate(c, x, dx);
   });
   return out;
@@ -48,14 +62,12 @@ Tensor mean_columns(Context& ctx, const Tensor& x) {
 Tensor mean_rows(Context& ctx, const Tensor& x, const Tensor& weights) {
   expect_vector(x, "mean_rows", "x");
   if (weights) expect(weights, DType::kF32, x.shape(), "mean_rows", "weights");
-  Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  double total = 0;
-  on_cpu(ctx, "mean_rows", [&](CpuBackend dev) { total = mean_rows_kernel(dev, x, weights, out); });
+  Tensor out = Tensor::empty(ctx, DType::kF32, {1}), total = room_for_double(ctx);
+  on_device(ctx, [&](auto dev) { mean_rows_kernel(dev, x, weights, total, out); });
   differentiate(ctx, {&x}, out,
                 [total, weights = detach(weights), x = without_values(x)](Context& c, const Tensor& d) {
                   Tensor dx = gradient_like(c, x);
-                  on_cpu(c, "the gradient of mean_rows",
-                         [&](CpuBackend dev) { mean_rows_gradient_kernel(dev, weights, total, d, dx); });
+                  on_device(c, [&](auto dev) { mean_rows_gradient_kernel(dev, weights, total, d, dx); });
                   accumulate(c, x, dx);
                 });
   return out;
@@ -63,13 +75,11 @@ Tensor mean_rows(Context& ctx, const Tensor& x, const Tensor& weights) {
 
 Tensor variance_rows(Context& ctx, const Tensor& x) {
   expect_vector(x, "variance_rows", "x");
-  Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  double mean = 0;
-  on_cpu(ctx, "variance_rows", [&](CpuBackend dev) { mean = variance_rows_kernel(dev, x, out); });
+  Tensor out = Tensor::empty(ctx, DType::kF32, {1}), mean = room_for_double(ctx);
+  on_device(ctx, [&](auto dev) { variance_rows_kernel(dev, x, mean, out); });
   differentiate(ctx, {&x}, out, [=](Context& c, const Tensor& d) {
     Tensor dx = gradient_like(c, x);
-    on_cpu(c, "the gradient of variance_rows",
-           [&](CpuBackend dev) { variance_rows_gradient_kernel(dev, x, mean, d, dx); });
+    on_device(c, [&](auto dev) { variance_rows_gradient_kernel(dev, x, mean, d, dx); });
     accumulate(c, x, dx);
   });
   return out;
@@ -80,7 +90,7 @@ Tensor weighted_sum(Context& ctx, std::span<const Tensor> scalars, std::span<con
     fail("weighted_sum: {} scalars, {} weights", scalars.size(), weights.size());
   for (const Tensor& scalar : scalars) expect(scalar, DType::kF32, {1}, "weighted_sum", "scalar");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  on_cpu(ctx, "weighted_sum", [&](CpuBackend dev) { weighted_sum_kernel(dev, scalars, weights, out); });
+  on_device(ctx, [&](auto dev) { weighted_sum_kernel(dev, scalars, weights, out); });
   std::vector<Tensor> inputs;
   std::vector<float> shares;
   for (size_t i = 0; i < scalars.size(); ++i) {
@@ -92,9 +102,8 @@ Tensor weighted_sum(Context& ctx, std::span<const Tensor> scalars, std::span<con
   differentiate(ctx, {&inputs[0]}, out, [inputs, shares](Context& c, const Tensor& d) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensor dx = gradient_like(c, inputs[i]);
-      on_cpu(c, "the gradient of weighted_sum", [&](CpuBackend dev) {
-        weighted_sum_kernel(dev, std::span(&d, 1), std::span(&shares[i], 1), dx);
-      });
+      on_device(c,
+                [&](auto dev) { weighted_sum_kernel(dev, std::span(&d, 1), std::span(&shares[i], 1), dx); });
       accumulate(c, inputs[i], dx);
     }
   });

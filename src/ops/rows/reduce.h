@@ -11,14 +11,14 @@ namespace fathom {
 Tensor mean_columns(Context& ctx, const Tensor& x);
 
 // x: f32 (rows), weights: f32 (rows), undefined: 1 -> (1): Σ w x / Σ w over the rows that are there; 0 if
-// Σ w = 0. No gradient to the weights. CPU only.
+// Σ w = 0. No gradient to the weights.
 Tensor mean_rows(Context& ctx, const Tensor& x, const Tensor& weights = {});
 
-// scalars: f32 (1) each -> (1): Σ weights[i] · scalars[i]. CPU only.
+// scalars: f32 (1) each -> (1): Σ weights[i] · scalars[i].
 Tensor weighted_sum(Context& ctx, std::span<const Tensor> scalars, std::span<const float> weights);
 
 // x: f32 (rows) -> (1): the mean squared distance to the mean (divides by N) of the rows that are there; 0 if
-// there are none. CPU only.
+// there are none.
 Tensor variance_rows(Context& ctx, const Tensor& x);
 
 }  // namespace fathom

@@ -26,7 +26,7 @@ void mean_columns_gradient_kernel(CpuBackend dev, const Tensor& d, Tensor& dx) {
 
 // A few thousand numbers at most: one thread, in row order, in f64.
 
-double mean_rows_kernel(CpuBackend, const Tensor& x, const Tensor& weights, Tensor& out) {
+void mean_rows_kernel(CpuBackend, const Tensor& x, const Tensor& weights, Tensor& total_of, Tensor& out) {
   double sum = 0, total = 0;
   for (int64_t r = 0; r < present_rows(x); ++r) {
     const double weight = weights ? static_cast<double>(weights.data<float>()[r]) : 1.0;
@@ -35,10 +35,12 @@ double mean_rows_kernel(CpuBackend, const Tensor& x, const Tensor& weights, Tens
     total += weight;
   }
   out.data<float>()[0] = total == 0 ? 0.0f : static_cast<float>(sum / total);
-  return total;
+  *total_of.data<double>() = total;
 }
 
-void mean_rows_gradient_kernel(CpuBackend, const Tensor& weights, double total, const Tensor& d, Tensor& dx) {
+void mean_rows_gradient_kernel(CpuBackend, const Tensor& weights, const Tensor& total_of, const Tensor& d,
+                               Tensor& dx) {
+  const double total = *total_of.data<double>();
   const double share = total == 0 ? 0.0 : static_cast<double>(d.data<float>()[0]) / total;
   for (int64_t r = 0; r < present_rows(dx); ++r) {
     const double weight = weights ? static_cast<double>(weights.data<float>()[r]) : 1.0;
@@ -46,7 +48,7 @@ void mean_rows_gradient_kernel(CpuBackend, const Tensor& weights, double total, 
   }
 }
 
-double variance_rows_kernel(CpuBackend, const Tensor& x, Tensor& out) {
+void variance_rows_kernel(CpuBackend, const Tensor& x, Tensor& mean_of, Tensor& out) {
   const int64_t rows = present_rows(x);
   const float* v = x.data<float>();
   double sum = 0, squares = 0;
@@ -57,11 +59,13 @@ double variance_rows_kernel(CpuBackend, const Tensor& x, Tensor& out) {
     squares += distance * distance;
   }
   out.data<float>()[0] = rows > 0 ? static_cast<float>(squares / static_cast<double>(rows)) : 0.0f;
-  return mean;
+  *mean_of.data<double>() = mean;
 }
 
-void variance_rows_gradient_kernel(CpuBackend, const Tensor& x, double mean, const Tensor& d, Tensor& dx) {
+void variance_rows_gradient_kernel(CpuBackend, const Tensor& x, const Tensor& mean_of, const Tensor& d,
+                                   Tensor& dx) {
   const int64_t rows = present_rows(x);
+  const double mean = *mean_of.data<double>();
   for (int64_t r = 0; r < rows; ++r) {
     const double distance = static_cast<double>(x.data<float>()[r]) - mean;
     dx.data<float>()[r] = static_cast<float>(2.0 * distance / static_cast<double>(rows) *

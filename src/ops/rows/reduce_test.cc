@@ -68,14 +68,13 @@ OpCase rows_case(int64_t rows, bool weighted, bool variance, bool compacted) {
           },
       .tol = {.forward = 1e-6f, .grad = 1e-5f},
       .differentiable = {0},
-      .row_invariant = false,
-      .cpu_only = true};
+      .row_invariant = false};
   if (weighted) op_case.inputs.push_back({{rows}});
   return op_case;
 }
 
 TEST(MeanRows, MatchesTheDefinition) {
-  for (const int64_t rows : {1, 2, 40, 1000}) {
+  for (const int64_t rows : {1, 2, 40, 1000, 3100}) {
     for (const bool compacted : {false, true}) {
       check(rows_case(rows, false, false, compacted));
       check(rows_case(rows, true, false, compacted));
@@ -85,11 +84,14 @@ TEST(MeanRows, MatchesTheDefinition) {
 }
 
 TEST(MeanRows, NothingToAverage) {
-  Context ctx({.threads = 1});
-  EXPECT_EQ(mean_rows(ctx, floats(ctx, {})).data<float>()[0], 0.0f);
-  EXPECT_EQ(variance_rows(ctx, floats(ctx, {})).data<float>()[0], 0.0f);
-  EXPECT_EQ(mean_rows(ctx, floats(ctx, {1, 2}), floats(ctx, {0, 0})).data<float>()[0], 0.0f);
-  EXPECT_EQ(mean_rows(ctx, floats(ctx, {NAN, 2}), floats(ctx, {0, 1})).data<float>()[0], 2.0f);
+  for (const Device device : devices_to_check()) {
+    Context ctx({.device = device, .threads = 1});
+    const auto value = [&](const Tensor& t) { return host_values(ctx, t)[0]; };
+    EXPECT_EQ(value(mean_rows(ctx, floats(ctx, {}))), 0.0f);
+    EXPECT_EQ(value(variance_rows(ctx, floats(ctx, {}))), 0.0f);
+    EXPECT_EQ(value(mean_rows(ctx, floats(ctx, {1, 2}), floats(ctx, {0, 0}))), 0.0f);
+    EXPECT_EQ(value(mean_rows(ctx, floats(ctx, {NAN, 2}), floats(ctx, {0, 1}))), 2.0f);
+  }
 }
 
 TEST(WeightedSum, MatchesTheDefinition) {
@@ -105,10 +107,37 @@ TEST(WeightedSum, MatchesTheDefinition) {
                return std::vector<double>{3 * number(in[0], 0) - 0.5 * number(in[1], 0)};
              },
          .tol = {.forward = 1e-6f, .grad = 1e-5f},
-         .row_invariant = false,
-         .cpu_only = true});
-  Context ctx({.threads = 1});
-  EXPECT_EQ(weighted_sum(ctx, {}, {}).data<float>()[0], 0.0f);
+         .row_invariant = false});
+  for (const Device device : devices_to_check()) {
+    Context ctx({.device = device, .threads = 1});
+    EXPECT_EQ(host_values(ctx, weighted_sum(ctx, {}, {})), std::vector<float>{0});
+  }
+}
+
+TEST(WeightedSum, ManyTerms) {
+  for (const size_t terms : {31u, 32u, 33u, 64u, 70u}) {
+    check({.name = "weighted_sum of " + std::to_string(terms),
+           .inputs = {{{1}}, {{1}}},
+           .run =
+               [=](Context& ctx, std::span<const Tensor> in) {
+                 std::vector<Tensor> scalars;
+                 std::vector<float> weights;
+                 for (size_t i = 0; i < terms; ++i) {
+                   scalars.push_back(in[i % 2]);
+                   weights.push_back(0.1f * static_cast<float>(i));
+                 }
+                 return weighted_sum(ctx, scalars, weights);
+               },
+           .reference =
+               [=](std::span<const Tensor> in) {
+                 double sum = 0;
+                 for (size_t i = 0; i < terms; ++i)
+                   sum += 0.1 * static_cast<double>(i) * number(in[i % 2], 0);
+                 return std::vector<double>{sum};
+               },
+           .tol = {.forward = 1e-6f, .grad = 1e-5f},
+           .row_invariant = false});
+  }
 }
 
 TEST(Reduce, NamesWhatWasExpected) {

@@ -2,6 +2,7 @@
 
 #include "ops/kernels/row_access.h"
 #include "ops/kernels/without_values.h"
+#include "ops/rows/fill.h"
 
 namespace fathom {
 
@@ -12,28 +13,39 @@ void rms_norm_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, Rms
 // d: gradient of out.
 void rms_norm_dx_kernel(CpuBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
                         const Tensor& d, Tensor& dx);
-// Adds to d_weight.
+void rms_norm_dx_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                        const Tensor& d, Tensor& dx);
+// Adds to d_weight. scratch: f32, as many as rms_norm_scratch() says, not initialised.
 void rms_norm_dweight_kernel(CpuBackend dev, const Tensor& x, RmsNormParams params, const Tensor& d,
-                             Tensor& d_weight);
+                             Tensor& scratch, Tensor& d_weight);
+void rms_norm_dweight_kernel(CudaBackend dev, const Tensor& x, RmsNormParams params, const Tensor& d,
+                             Tensor& scratch, Tensor& d_weight);
+int64_t rms_norm_scratch(CpuBackend dev, const Tensor& x);
+int64_t rms_norm_scratch(CudaBackend dev, const Tensor& x);
 
 namespace {
 
+void add_dweight(Context& ctx, const Tensor& x, RmsNormParams params, const Tensor& d, Tensor& sum) {
+  on_device(ctx, [&](auto dev) {
+    Tensor scratch = Tensor::empty(ctx, DType::kF32, {rms_norm_scratch(dev, x)});
+    rms_norm_dweight_kernel(dev, x, params, d, scratch, sum);
+  });
+}
+
 void rms_norm_gradient(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params,
                        const Tensor& d) {
-  on_cpu(ctx, "the gradient of rms_norm", [&](CpuBackend dev) {
-    if (x.gradient()) {
-      Tensor dx = gradient_like(ctx, x);
-      rms_norm_dx_kernel(dev, x, weight, params, d, dx);
-      accumulate(ctx, x, dx);
-    }
-    if (!weight.gradient()) return;
-    Tensor sum = gradient_to_add_to(weight);
-    if (sum) return rms_norm_dweight_kernel(dev, x, params, d, sum);
-    const std::vector<float> zeros(static_cast<size_t>(weight.numel()));
-    sum = Tensor::from(ctx, zeros, weight.shape());
-    rms_norm_dweight_kernel(dev, x, params, d, sum);
-    accumulate(ctx, weight, sum);
-  });
+  if (x.gradient()) {
+    Tensor dx = gradient_like(ctx, x);
+    on_device(ctx, [&](auto dev) { rms_norm_dx_kernel(dev, x, weight, params, d, dx); });
+    accumulate(ctx, x, dx);
+  }
+  if (!weight.gradient()) return;
+  Tensor sum = gradient_to_add_to(weight);
+  if (sum) return add_dweight(ctx, x, params, d, sum);
+  sum = Tensor::empty(ctx, DType::kF32, weight.shape());
+  fill(ctx, sum, 0.0f);
+  add_dweight(ctx, x, params, d, sum);
+  accumulate(ctx, weight, sum);
 }
 
 }  // namespace

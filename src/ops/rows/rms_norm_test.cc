@@ -39,6 +39,7 @@ OpCase rms_norm_case(Shape shape, RmsNormParams params, float scale = 1.0f) {
 TEST(RmsNorm, MatchesTheDefinition) {
   check(rms_norm_case({5, 64}, {}));
   check(rms_norm_case({33, 576}, {.eps = 1e-5f}));
+  check(rms_norm_case({300, 40}, {}));
   check(rms_norm_case({3, 4, 16}, {.weight_offset = 1.0f}));
   for (const int64_t width : {1, 7, 8, 31, 33, 40, 65}) check(rms_norm_case({3, width}, {}));
   check(rms_norm_case({2, 64}, {.eps = 1e-6f}, 1e-4f));  // eps as large as the mean square

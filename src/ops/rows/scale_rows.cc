@@ -13,21 +13,17 @@ void scale_rows_kernel(CudaBackend dev, const Tensor& x, const Tensor& gate, Ten
 namespace {
 
 void scale_rows_gradient(Context& ctx, const Tensor& x, const Tensor& gate, const Tensor& d) {
-  on_cpu(ctx, "the gradient of scale_rows", [&](CpuBackend dev) {
-    if (x.gradient()) {
-      Tensor dx = gradient_like(ctx, x);
-      scale_rows_kernel(dev, d.counted_like(x), gate, dx);
-      accumulate(ctx, x, dx);
-    }
-    if (!gate.gradient()) return;
-    Tensor d_gate = Tensor::empty(ctx, DType::kF32, gate.shape()).counted_like(x);
-    if (gate.rank() == 2) {
-      scale_rows_kernel(dev, x, d, d_gate);
-    } else {
-      row_products_kernel(dev, x, d, d_gate);
-    }
-    accumulate(ctx, gate, d_gate);
+  if (x.gradient()) {
+    Tensor dx = gradient_like(ctx, x);
+    on_device(ctx, [&](auto dev) { scale_rows_kernel(dev, d.counted_like(x), gate, dx); });
+    accumulate(ctx, x, dx);
+  }
+  if (!gate.gradient()) return;
+  Tensor d_gate = Tensor::empty(ctx, DType::kF32, gate.shape()).counted_like(x);
+  on_device(ctx, [&](auto dev) {
+    gate.rank() == 2 ? scale_rows_kernel(dev, x, d, d_gate) : row_products_kernel(dev, x, d, d_gate);
   });
+  accumulate(ctx, gate, d_gate);
 }
 
 }  // namespace

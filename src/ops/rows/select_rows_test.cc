@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "ops/kernels/kept_rows_test.h"
+#include "ops/kernels/op_case.h"
 #include "tensor/rows.h"
 #include "tensor/tape.h"
 
@@ -31,11 +32,8 @@ Ids ids_of(Context& ctx, const RowSet& rows) {
 // Every device there is.
 std::vector<std::unique_ptr<Context>> contexts() {
   std::vector<std::unique_ptr<Context>> out;
-  out.push_back(std::make_unique<Context>(ContextOptions{.threads = 2}));
-  try {
-    out.push_back(std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1}));
-  } catch (const UserError&) {
-  }
+  for (const Device device : devices_to_check())
+    out.push_back(std::make_unique<Context>(ContextOptions{.device = device, .threads = 2}));
   return out;
 }
 

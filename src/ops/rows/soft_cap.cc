@@ -10,6 +10,7 @@ void soft_cap_kernel(CpuBackend dev, const Tensor& x, float cap, Tensor& out);
 void soft_cap_kernel(CudaBackend dev, const Tensor& x, float cap, Tensor& out);
 // capped: soft_cap's output.
 void soft_cap_gradient_kernel(CpuBackend dev, const Tensor& capped, float cap, const Tensor& d, Tensor& dx);
+void soft_cap_gradient_kernel(CudaBackend dev, const Tensor& capped, float cap, const Tensor& d, Tensor& dx);
 
 Tensor soft_cap(Context& ctx, const Tensor& x, float cap) {
   expect_rows(x, "soft_cap", "x");
@@ -18,8 +19,7 @@ Tensor soft_cap(Context& ctx, const Tensor& x, float cap) {
   on_device(ctx, [&](auto dev) { soft_cap_kernel(dev, x, cap, out); });
   differentiate(ctx, {&x}, out, [cap, capped = out, x = without_values(x)](Context& c, const Tensor& d) {
     Tensor dx = gradient_like(c, x);
-    on_cpu(c, "the gradient of soft_cap",
-           [&](CpuBackend dev) { soft_cap_gradient_kernel(dev, capped, cap, d, dx); });
+    on_device(c, [&](auto dev) { soft_cap_gradient_kernel(dev, capped, cap, d, dx); });
     accumulate(c, x, dx);
   });
   return out;
