@@ -16,13 +16,17 @@ const char* text_of(CudaFault fault) {
     case CudaFault::kEmbedId:
       return "embed: a token id is outside the table";
     case CudaFault::kTarget:
-      return "token_log_probs: a target is outside the vocabulary";
+      return "a target is outside the vocabulary";
     case CudaFault::kSequence:
       return "a row's sequence is outside the cache";
     case CudaFault::kSequenceFull:
       return "append_kv: a sequence is full";
     case CudaFault::kSlot:
       return "append_kv: a page is outside the pool";
+    case CudaFault::kNoScores:
+      return "quantile: at least one score must count";
+    case CudaFault::kScoreWeight:
+      return "weighted_quantile: a weight must not be below 0";
     case CudaFault::kNone:
       break;
   }

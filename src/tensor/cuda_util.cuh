@@ -15,10 +15,12 @@ namespace fathom {
 enum class CudaFault : int32_t {
   kNone,
   kEmbedId,       // a token id outside the table
-  kTarget,        // token_log_probs: a target outside the vocabulary
+  kTarget,        // token_log_probs, cross_entropy: a target outside the vocabulary
   kSequence,      // a sequence outside the cache
   kSequenceFull,  // append_kv: no entry or page left
   kSlot,          // append_kv: a page outside the pool
+  kNoScores,      // quantile, weighted_quantile: no score counts
+  kScoreWeight,   // weighted_quantile: a weight below 0
 };
 
 struct CudaHandle {

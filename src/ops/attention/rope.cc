@@ -12,6 +12,8 @@ void rope_kernel(CudaBackend dev, const Tensor& x, const Tensor& positions, cons
 // Turned back: the transposed rotation, times the magnitude.
 void rope_gradient_kernel(CpuBackend dev, const Tensor& d, const Tensor& positions,
                           const Tensor& inverse_frequency, RopeParams params, Tensor& dx);
+void rope_gradient_kernel(CudaBackend dev, const Tensor& d, const Tensor& positions,
+                          const Tensor& inverse_frequency, RopeParams params, Tensor& dx);
 
 Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
             RopeParams params) {
@@ -26,7 +28,7 @@ Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor
   on_device(ctx, [&](auto dev) { rope_kernel(dev, x, positions, inverse_frequency, params, out); });
   differentiate(ctx, {&x}, out, [=, x = without_values(x)](Context& c, const Tensor& d) {
     Tensor dx = gradient_like(c, x);
-    on_cpu(c, "the gradient of rope", [&](CpuBackend dev) {
+    on_device(c, [&](auto dev) {
       rope_gradient_kernel(dev, d.counted_like(x), positions, inverse_frequency, params, dx);
     });
     accumulate(c, x, dx);

@@ -2,28 +2,31 @@
 
 #include "base/format.h"
 #include "ops/kernels/without_values.h"
+#include "ops/rows/fill.h"
 
 namespace fathom {
 
 void embed_kernel(CpuBackend dev, const Tensor& ids, const Tensor& table, float scale, Tensor& out);
 void embed_kernel(CudaBackend dev, const Tensor& ids, const Tensor& table, float scale, Tensor& out);
-// Adds scale · d to the rows that were read.
-void embed_gradient_kernel(CpuBackend dev, const Tensor& ids, float scale, const Tensor& d, Tensor& d_table);
+// Adds scale · d to the rows that were read, in row order.
+void embed_gradient_kernel(CpuBackend dev, Context& ctx, const Tensor& ids, float scale, const Tensor& d,
+                           Tensor& d_table);
+void embed_gradient_kernel(CudaBackend dev, Context& ctx, const Tensor& ids, float scale, const Tensor& d,
+                           Tensor& d_table);
 
 namespace {
 
 void embed_gradient(Context& ctx, const Tensor& ids, const Tensor& table, float scale, const Tensor& d) {
-  on_cpu(ctx, "the gradient of embed", [&](CpuBackend dev) {
-    Tensor sum = gradient_to_add_to(table);
-    if (sum) {
-      sum = sum.reshape(table.shape());
-      return embed_gradient_kernel(dev, ids, scale, d, sum);
-    }
-    const std::vector<float> zeros(static_cast<size_t>(table.numel()));
-    sum = Tensor::from(ctx, zeros, table.shape());
-    embed_gradient_kernel(dev, ids, scale, d, sum);
-    accumulate(ctx, table, sum);
-  });
+  Tensor sum = gradient_to_add_to(table);
+  const bool there = sum.defined();
+  if (there) {
+    sum = sum.reshape(table.shape());
+  } else {
+    sum = Tensor::empty(ctx, DType::kF32, table.shape());
+    fill(ctx, sum, 0.0f);
+  }
+  on_device(ctx, [&](auto dev) { embed_gradient_kernel(dev, ctx, ids, scale, d, sum); });
+  if (!there) accumulate(ctx, table, sum);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ void embed_kernel(CpuBackend dev, const Tensor& ids, const Tensor& table, float 
 }
 
 // A token may stand in many rows: each column is one thread's, in row order.
-void embed_gradient_kernel(CpuBackend dev, const Tensor& ids, float scale, const Tensor& d, Tensor& d_table) {
+void embed_gradient_kernel(CpuBackend dev, Context&, const Tensor& ids, float scale, const Tensor& d,
+                           Tensor& d_table) {
   const int64_t rows = ids.dim(0), width = d_table.dim(1);
   const int32_t* id = ids.data<int32_t>();
   constexpr int64_t kColumns = 64;

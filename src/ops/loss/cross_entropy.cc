@@ -6,24 +6,39 @@
 
 namespace fathom {
 
-// log_sums: f32 (rows), log Σ eˡ of each row, for the gradient.
+// losses: room for f64 (rows), what each row adds to the sum. log_sums: f32 (rows), log Σ eˡ of each row, for
+// the gradient.
 void cross_entropy_kernel(CpuBackend dev, const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                          Tensor& log_sums, Tensor& out);
+                          Tensor& log_sums, Tensor& losses, Tensor& out);
+void cross_entropy_kernel(CudaBackend dev, const Tensor& logits, const Tensor& targets, const Tensor& weights,
+                          Tensor& log_sums, Tensor& losses, Tensor& out);
 // d_logits may be the logits themselves.
 void cross_entropy_gradient_kernel(CpuBackend dev, const Tensor& logits, const Tensor& targets,
                                    const Tensor& weights, const Tensor& log_sums, const Tensor& d,
                                    Tensor& d_logits);
+void cross_entropy_gradient_kernel(CudaBackend dev, const Tensor& logits, const Tensor& targets,
+                                   const Tensor& weights, const Tensor& log_sums, const Tensor& d,
+                                   Tensor& d_logits);
 // log_sums: f32 (2, rows), the teacher's first.
 void kl_divergence_kernel(CpuBackend dev, const Tensor& teacher, const Tensor& student, const Tensor& weights,
-                          Tensor& log_sums, Tensor& out);
+                          Tensor& log_sums, Tensor& losses, Tensor& out);
+void kl_divergence_kernel(CudaBackend dev, const Tensor& teacher, const Tensor& student,
+                          const Tensor& weights, Tensor& log_sums, Tensor& losses, Tensor& out);
 // d_student may be the student itself.
 void kl_divergence_gradient_kernel(CpuBackend dev, const Tensor& teacher, const Tensor& student,
                                    const Tensor& weights, const Tensor& log_sums, const Tensor& d,
                                    Tensor& d_student);
+void kl_divergence_gradient_kernel(CudaBackend dev, const Tensor& teacher, const Tensor& student,
+                                   const Tensor& weights, const Tensor& log_sums, const Tensor& d,
+                                   Tensor& d_student);
 void mean_squared_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
-                         Tensor& out);
+                         Tensor& losses, Tensor& out);
+void mean_squared_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
+                         Tensor& losses, Tensor& out);
 // sign: 1 for a's gradient, −1 for b's.
 void mean_squared_gradient_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
+                                  const Tensor& d, float sign, Tensor& dx);
+void mean_squared_gradient_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
                                   const Tensor& d, float sign, Tensor& dx);
 
 namespace {
@@ -43,6 +58,11 @@ Tensor gradient_in_place(Context& ctx, const Tensor& x) {
   return gradient_like(ctx, x);
 }
 
+// Room for f64 (rows of x).
+Tensor room_for_losses(Context& ctx, const Tensor& x) {
+  return Tensor::empty(ctx, DType::kU8, {x.dim(0) * static_cast<int64_t>(sizeof(double))});
+}
+
 }  // namespace
 
 Tensor cross_entropy(Context& ctx, const Tensor& logits, const Tensor& targets, const Tensor& weights) {
@@ -51,11 +71,12 @@ Tensor cross_entropy(Context& ctx, const Tensor& logits, const Tensor& targets, 
   expect(weights, DType::kF32, {logits.dim(0)}, "cross_entropy", "weights");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
   Tensor log_sums = Tensor::empty(ctx, DType::kF32, weights.shape());
-  on_cpu(ctx, "cross_entropy",
-         [&](CpuBackend dev) { cross_entropy_kernel(dev, logits, targets, weights, log_sums, out); });
+  Tensor losses = room_for_losses(ctx, logits);
+  on_device(ctx,
+            [&](auto dev) { cross_entropy_kernel(dev, logits, targets, weights, log_sums, losses, out); });
   differentiate(ctx, {&logits}, out, [=, weights = detach(weights)](Context& c, const Tensor& d) {
     Tensor d_logits = gradient_in_place(c, logits);
-    on_cpu(c, "the gradient of cross_entropy", [&](CpuBackend dev) {
+    on_device(c, [&](auto dev) {
       cross_entropy_gradient_kernel(dev, logits, targets, weights, log_sums, d, d_logits);
     });
     accumulate(c, logits, d_logits);
@@ -70,12 +91,13 @@ Tensor kl_divergence(Context& ctx, const Tensor& teacher, const Tensor& student,
   expect(weights, DType::kF32, {student.dim(0)}, "kl_divergence", "weights");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
   Tensor log_sums = Tensor::empty(ctx, DType::kF32, {2, student.dim(0)});
-  on_cpu(ctx, "kl_divergence",
-         [&](CpuBackend dev) { kl_divergence_kernel(dev, teacher, student, weights, log_sums, out); });
+  Tensor losses = room_for_losses(ctx, student);
+  on_device(ctx,
+            [&](auto dev) { kl_divergence_kernel(dev, teacher, student, weights, log_sums, losses, out); });
   differentiate(ctx, {&student}, out,
                 [=, teacher = detach(teacher), weights = detach(weights)](Context& c, const Tensor& d) {
                   Tensor d_student = gradient_in_place(c, student);
-                  on_cpu(c, "the gradient of kl_divergence", [&](CpuBackend dev) {
+                  on_device(c, [&](auto dev) {
                     kl_divergence_gradient_kernel(dev, teacher, student, weights, log_sums, d, d_student);
                   });
                   accumulate(c, student, d_student);
@@ -89,13 +111,13 @@ Tensor mean_squared(Context& ctx, const Tensor& a, const Tensor& b, const Tensor
   expect_matrix(b, "mean_squared", "b");
   expect(weights, DType::kF32, {a.dim(0)}, "mean_squared", "weights");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  on_cpu(ctx, "mean_squared", [&](CpuBackend dev) { mean_squared_kernel(dev, a, b, weights, out); });
+  Tensor losses = room_for_losses(ctx, a);
+  on_device(ctx, [&](auto dev) { mean_squared_kernel(dev, a, b, weights, losses, out); });
   differentiate(ctx, {&a, &b}, out, [=, weights = detach(weights)](Context& c, const Tensor& d) {
     const auto pass = [&](const Tensor& to, float sign) {
       if (!to.gradient()) return;
       Tensor dx = gradient_like(c, a);
-      on_cpu(c, "the gradient of mean_squared",
-             [&](CpuBackend dev) { mean_squared_gradient_kernel(dev, a, b, weights, d, sign, dx); });
+      on_device(c, [&](auto dev) { mean_squared_gradient_kernel(dev, a, b, weights, d, sign, dx); });
       accumulate(c, to, dx);
     };
     pass(a, 1.0f);

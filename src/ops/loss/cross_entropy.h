@@ -1,4 +1,4 @@
-// Losses over rows, each a weighted sum (the caller's weights say what it is a mean of). CPU only.
+// Losses over rows, each a weighted sum (the caller's weights say what it is a mean of).
 #pragma once
 
 #include "tensor/tensor.h"
@@ -6,7 +6,8 @@
 namespace fathom {
 
 // logits: f32 (rows, vocab); targets: i32 (rows); weights: f32 (rows) -> (1): Σ w (logsumexp(l) − l[target]),
-// rows added in f64 in row order. A row of weight 0 is not read, nor its target. No gradient to the weights.
+// rows added in f64 in a fixed order. A row of weight 0 is not read, nor its target. No gradient to the
+// weights.
 Tensor cross_entropy(Context& ctx, const Tensor& logits, const Tensor& targets, const Tensor& weights);
 
 // teacher, student: f32 (rows, vocab) -> (1): Σ w KL(softmax teacher ‖ softmax student). The gradient goes to

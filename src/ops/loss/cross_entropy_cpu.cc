@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "base/format.h"
 #include "ops/kernels/row_access.h"
@@ -14,15 +13,15 @@ constexpr int64_t kPiece = 512;  // elements whose exponentials stay in the near
 
 // Σ w · loss(row), the rows of weight 0 left out; losses in parallel, their sum in row order.
 template <class Fn>
-void add_rows_up(CpuBackend dev, const FloatRows& rows, const Tensor& weights, Tensor& out, Fn loss) {
+void add_rows_up(CpuBackend dev, const FloatRows& rows, const Tensor& weights, Tensor& losses, Tensor& out,
+                 Fn loss) {
   const float* w = weights.data<float>();
-  std::vector<double> losses(static_cast<size_t>(rows.rows));
+  double* each = losses.data<double>();
   dev.pool.parallel_for(rows.rows, row_grain(rows.width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      if (w[r] != 0) losses[static_cast<size_t>(r)] = static_cast<double>(w[r]) * loss(r);
+    for (int64_t r = begin; r < end; ++r) each[r] = w[r] != 0 ? static_cast<double>(w[r]) * loss(r) : 0.0;
   });
   double sum = 0;
-  for (const double each : losses) sum += each;
+  for (int64_t r = 0; r < rows.rows; ++r) sum += each[r];
   out.data<float>()[0] = static_cast<float>(sum);
 }
 
@@ -60,7 +59,7 @@ double log_sum_exp(const RowKernels& kernels, const float* x, int64_t n) {
 }  // namespace
 
 void cross_entropy_kernel(CpuBackend dev, const Tensor& logits, const Tensor& targets, const Tensor& weights,
-                          Tensor& log_sums, Tensor& out) {
+                          Tensor& log_sums, Tensor& losses, Tensor& out) {
   const FloatRows rows(logits);
   const RowKernels& kernels = row_kernels(dev.isa);
   const int32_t* target = targets.data<int32_t>();
@@ -68,7 +67,7 @@ void cross_entropy_kernel(CpuBackend dev, const Tensor& logits, const Tensor& ta
     if (weights.data<float>()[r] != 0 && (target[r] < 0 || target[r] >= rows.width))
       fail("cross_entropy: target must be in [0, {}), got {} in row {}", rows.width, target[r], r);
   }
-  add_rows_up(dev, rows, weights, out, [&](int64_t r) {
+  add_rows_up(dev, rows, weights, losses, out, [&](int64_t r) {
     const double log_sum = log_sum_exp(kernels, rows[r], rows.width);
     log_sums.data<float>()[r] = static_cast<float>(log_sum);
     return log_sum - static_cast<double>(rows[r][target[r]]);
@@ -91,11 +90,11 @@ void cross_entropy_gradient_kernel(CpuBackend dev, const Tensor& logits, const T
 }
 
 void kl_divergence_kernel(CpuBackend dev, const Tensor& teacher, const Tensor& student, const Tensor& weights,
-                          Tensor& log_sums, Tensor& out) {
+                          Tensor& log_sums, Tensor& losses, Tensor& out) {
   const FloatRows t(teacher), s(student);
   const RowKernels& kernels = row_kernels(dev.isa);
   float *t_sums = log_sums.data<float>(), *s_sums = t_sums + teacher.dim(0);
-  add_rows_up(dev, s, weights, out, [&](int64_t r) {
+  add_rows_up(dev, s, weights, losses, out, [&](int64_t r) {
     const double t_sum = log_sum_exp(kernels, t[r], t.width), s_sum = log_sum_exp(kernels, s[r], s.width);
     t_sums[r] = static_cast<float>(t_sum);
     s_sums[r] = static_cast<float>(s_sum);
@@ -131,9 +130,9 @@ void kl_divergence_gradient_kernel(CpuBackend dev, const Tensor& teacher, const 
 }
 
 void mean_squared_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
-                         Tensor& out) {
+                         Tensor& losses, Tensor& out) {
   const FloatRows left(a), right(b);
-  add_rows_up(dev, left, weights, out, [&](int64_t r) {
+  add_rows_up(dev, left, weights, losses, out, [&](int64_t r) {
     double sum = 0;
     for (int64_t i = 0; i < left.width; ++i) {
       const double apart = static_cast<double>(left[r][i]) - static_cast<double>(right[r][i]);

@@ -48,8 +48,7 @@ OpCase entropy_case(int64_t rows, int64_t vocab, float scale, bool compacted) {
               },
           .tol = {.forward = 1e-6f, .grad = 2e-5f},
           .differentiable = {0},
-          .row_invariant = false,
-          .cpu_only = true};
+          .row_invariant = false};
 }
 
 TEST(CrossEntropy, MatchesTheDefinition) {
@@ -84,8 +83,7 @@ OpCase kl_case(int64_t rows, int64_t vocab, bool compacted) {
               },
           .tol = {.forward = 2e-6f, .grad = 2e-5f},
           .differentiable = {1},
-          .row_invariant = false,
-          .cpu_only = true};
+          .row_invariant = false};
 }
 
 TEST(KlDivergence, MatchesTheDefinition) {
@@ -116,8 +114,7 @@ OpCase squared_case(int64_t rows, int64_t width) {
           },
       .tol = {.forward = 1e-6f, .grad = 2e-5f},
       .differentiable = {0, 1},
-      .row_invariant = false,
-      .cpu_only = true};
+      .row_invariant = false};
 }
 
 TEST(MeanSquared, MatchesTheDefinition) {

@@ -4,10 +4,18 @@
 
 namespace fathom {
 
-void quantile_kernel(CpuBackend dev, const Tensor& scores, float q, const Tensor& valid, Tensor& out);
-void weighted_quantile_kernel(CpuBackend dev, const Tensor& scores, const Tensor& weights,
+void quantile_kernel(CpuBackend dev, Context& ctx, const Tensor& scores, float q, const Tensor& valid,
+                     Tensor& out);
+void quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, float q, const Tensor& valid,
+                     Tensor& out);
+void weighted_quantile_kernel(CpuBackend dev, Context& ctx, const Tensor& scores, const Tensor& weights,
                               std::span<const float> shares, Tensor& out);
-void top_share_kernel(CpuBackend dev, const Tensor& scores, const Tensor& sequence, float share, Tensor& out);
+void weighted_quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, const Tensor& weights,
+                              std::span<const float> shares, Tensor& out);
+void top_share_kernel(CpuBackend dev, Context& ctx, const Tensor& scores, const Tensor& sequence, float share,
+                      Tensor& out);
+void top_share_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, const Tensor& sequence,
+                      float share, Tensor& out);
 
 namespace {
 
@@ -23,7 +31,7 @@ Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid
   check_operands(scores, q, "quantile", "q");
   if (valid) expect(valid, DType::kF32, scores.shape(), "quantile", "valid");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  on_cpu(ctx, "quantile", [&](CpuBackend dev) { quantile_kernel(dev, scores, q, valid, out); });
+  on_device(ctx, [&](auto dev) { quantile_kernel(dev, ctx, scores, q, valid, out); });
   return out;
 }
 
@@ -32,8 +40,7 @@ Tensor weighted_quantile(Context& ctx, const Tensor& scores, const Tensor& weigh
   for (const float share : shares) check_operands(scores, share, "weighted_quantile", "share");
   expect(weights, DType::kF32, scores.shape(), "weighted_quantile", "weights");
   Tensor out = Tensor::empty(ctx, DType::kF32, {std::ssize(shares)});
-  on_cpu(ctx, "weighted_quantile",
-         [&](CpuBackend dev) { weighted_quantile_kernel(dev, scores, weights, shares, out); });
+  on_device(ctx, [&](auto dev) { weighted_quantile_kernel(dev, ctx, scores, weights, shares, out); });
   return out;
 }
 
@@ -41,8 +48,7 @@ Tensor top_share_by_sequence(Context& ctx, const Tensor& scores, const Tensor& s
   check_operands(scores, share, "top_share_by_sequence", "share");
   expect(sequence, DType::kI32, scores.shape(), "top_share_by_sequence", "sequence");
   Tensor out = Tensor::empty(ctx, DType::kF32, scores.shape()).counted_like(scores);
-  on_cpu(ctx, "top_share_by_sequence",
-         [&](CpuBackend dev) { top_share_kernel(dev, scores, sequence, share, out); });
+  on_device(ctx, [&](auto dev) { top_share_kernel(dev, ctx, scores, sequence, share, out); });
   return out;
 }
 

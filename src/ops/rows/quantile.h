@@ -1,5 +1,5 @@
 // Thresholds from the scores themselves. Only the rows that are there count; a NaN counts as +infinity, so
-// that no row is skipped because of a NaN. CPU only, no gradients.
+// that no row is skipped because of a NaN. No gradients.
 #pragma once
 
 #include <span>
@@ -7,6 +7,9 @@
 #include "tensor/tensor.h"
 
 namespace fathom {
+
+// A share is a float: 0.3f of ten rows is 3.0000001 of them, and three are meant.
+inline constexpr double kShareRounding = 1e-6;
 
 // scores: f32 (rows); valid: f32 (rows), counted where > 0, undefined: all -> (1): the exact quantile q in
 // [0, 1], linear between neighbours (numpy's default). At least one score must count.

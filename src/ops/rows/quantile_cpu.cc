@@ -10,16 +10,13 @@
 namespace fathom {
 namespace {
 
-// A share is a float: 0.3f of ten rows is 3.0000001 of them, and three are meant.
-constexpr double kShareRounding = 1e-6;
-
 float ordered(float score) {
   return std::isnan(score) ? std::numeric_limits<float>::infinity() : score;
 }
 
 }  // namespace
 
-void quantile_kernel(CpuBackend, const Tensor& scores, float q, const Tensor& valid, Tensor& out) {
+void quantile_kernel(CpuBackend, Context&, const Tensor& scores, float q, const Tensor& valid, Tensor& out) {
   std::vector<float> values;
   for (int64_t r = 0; r < present_rows(scores); ++r)
     if (!valid || valid.data<float>()[r] > 0) values.push_back(ordered(scores.data<float>()[r]));
@@ -36,7 +33,7 @@ void quantile_kernel(CpuBackend, const Tensor& scores, float q, const Tensor& va
   out.data<float>()[0] = static_cast<float>(result);
 }
 
-void weighted_quantile_kernel(CpuBackend, const Tensor& scores, const Tensor& weights,
+void weighted_quantile_kernel(CpuBackend, Context&, const Tensor& scores, const Tensor& weights,
                               std::span<const float> shares, Tensor& out) {
   struct Entry {
     float score;
@@ -69,7 +66,8 @@ void weighted_quantile_kernel(CpuBackend, const Tensor& scores, const Tensor& we
   }
 }
 
-void top_share_kernel(CpuBackend, const Tensor& scores, const Tensor& sequence, float share, Tensor& out) {
+void top_share_kernel(CpuBackend, Context&, const Tensor& scores, const Tensor& sequence, float share,
+                      Tensor& out) {
   const int64_t rows = present_rows(scores);
   const int32_t* of = sequence.data<int32_t>();
   std::vector<int64_t> order(static_cast<size_t>(rows));
