@@ -38,7 +38,7 @@ RowSet wanting_logits(Context& ctx, std::span<const BatchRow> rows) {
     while (!rows[row].wants_logits) ++row;
     return static_cast<int32_t>(row++);
   });
-  return RowSet::some(ids, Tensor::from(ctx, std::span<const int32_t>(&wanted, 1), {1}));
+  return RowSet::some(ids, known_count(ctx, wanted));
 }
 
 }  // namespace
