@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
 namespace fathom {
 
@@ -32,13 +33,20 @@ class Counters {
     unit_rows_.fetch_add(work.unit_rows, std::memory_order_relaxed);
     if (policy_) policy_madds_.fetch_add(work.madds, std::memory_order_relaxed);
   }
+  // Where the device adds up work itself (what depends on numbers that only the device knows), this waits for
+  // the device.
   Work total() const {
-    return {madds_.load(), weight_bytes_.load(), cache_bytes_.load(), unit_rows_.load(),
-            policy_madds_.load()};
+    const Work added{madds_.load(), weight_bytes_.load(), cache_bytes_.load(), unit_rows_.load(),
+                     policy_madds_.load()};
+    return of_device_ ? added + of_device_() : added;
   }
+  // read(): what a device has added up so far, policy_madds included.
+  void include(std::function<Work()> read) { of_device_ = std::move(read); }
+  bool deciding() const { return policy_; }  // inside a PolicyWork
 
  private:
   friend class PolicyWork;
+  std::function<Work()> of_device_;
   std::atomic<uint64_t> madds_{0}, weight_bytes_{0}, cache_bytes_{0}, unit_rows_{0}, policy_madds_{0};
   bool policy_ = false;
 };

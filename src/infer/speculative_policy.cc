@@ -27,7 +27,7 @@ RowSet both(Context& ctx, const RowSet& a, const RowSet& b, int64_t rows) {
 
 RowSet static_rows(Context& ctx, std::span<const int32_t> ids) {
   const auto count = static_cast<int32_t>(ids.size());
-  return RowSet::some(Tensor::from(ctx, ids, {count}), Tensor::from(ctx, std::span(&count, 1), {1}));
+  return RowSet::some(Tensor::from(ctx, ids, {count}), known_count(ctx, count));
 }
 
 }  // namespace

@@ -30,14 +30,12 @@ RowSet wanting_logits(Context& ctx, std::span<const BatchRow> rows) {
   const auto wanted = static_cast<int32_t>(std::count_if(rows.begin(), rows.end(), wants));
   if (wanted == 0) return RowSet::none(total);
   if (wanted == total) return RowSet::all(total);
-  // The ids, and after them how many there are.
-  const Tensor all = numbers(ctx, static_cast<size_t>(wanted) + 1, [&](int32_t* to) {
+  const Tensor ids = numbers(ctx, static_cast<size_t>(wanted), [&](int32_t* to) {
     for (size_t row = 0; row < rows.size(); ++row) {
       if (wants(rows[row])) *to++ = static_cast<int32_t>(row);
     }
-    *to = wanted;
   });
-  return RowSet::some(all.rows(0, wanted), all.rows(wanted, 1));
+  return RowSet::some(ids, known_count(ctx, wanted));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ void* Arena::allocate(size_t bytes) {
   if (chunk_ == chunks_.size()) {
     const size_t grown = chunks_.empty() ? kFirstChunk : 2 * chunks_.back().size;
     const size_t chunk_size = std::max(size, std::min(grown, size_t{64} << 20));
-    chunks_.push_back({fathom::allocate(device_, chunk_size), chunk_size});
+    chunks_.push_back({allocate_uninitialised(device_, chunk_size), chunk_size});
     offset_ = 0;
   }
   void* memory = static_cast<std::byte*>(chunks_[chunk_].memory.get()) + offset_;

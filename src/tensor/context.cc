@@ -14,7 +14,8 @@ Context::Context(ContextOptions options)
       arena_(std::make_shared<Arena>(options.device)) {
   if (device_ != Device::kCuda) return;
   if constexpr (kHasCuda) {
-    cuda_ = make_cuda_handle();
+    cuda_ = make_cuda_handle(options.device_index);
+    counters_.include([handle = cuda_.get()] { return cuda_work(*handle); });
   } else {
     throw UserError(
         "cuda: this build has no CUDA backend (the CUDA toolkit was not found when it was built)");
@@ -24,6 +25,7 @@ Context::Context(ContextOptions options)
 Context::~Context() = default;
 
 CudaBackend Context::cuda() {
+  if constexpr (kHasCuda) cuda_use(*cuda_);
   return {*cuda_, counters_};
 }
 

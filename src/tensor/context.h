@@ -38,7 +38,8 @@ struct Transfers {
 
 struct ContextOptions {
   Device device = Device::kCpu;
-  int threads = 0;  // 0: default_threads()
+  int threads = 0;       // 0: default_threads()
+  int device_index = 0;  // which GPU: 1 is "cuda:1"
 };
 
 class Context {

@@ -32,6 +32,13 @@ std::shared_ptr<void> allocate(Device device, size_t bytes) {
   return {owner, reinterpret_cast<void*>(aligned)};
 }
 
+std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes) {
+  if constexpr (kHasCuda) {
+    if (device == Device::kCuda) return cuda_allocate_uninitialised(bytes);
+  }
+  return allocate(device, bytes);
+}
+
 void expect_to_fill(void* memory, size_t bytes) {
   const std::span<const std::byte> pages = whole_pages({static_cast<const std::byte*>(memory), bytes});
   if (!pages.empty()) madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_HUGEPAGE);

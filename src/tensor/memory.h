@@ -11,6 +11,9 @@ namespace fathom {
 // 64-byte aligned, zeroed. More than the machine has is a UserError that names the size.
 std::shared_ptr<void> allocate(Device device, size_t bytes);
 
+// For what is written before it is read. (On the CPU zeroed, too: large blocks come so from the system.)
+std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes);
+
 // Copies and waits until the bytes are there.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 

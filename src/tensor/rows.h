@@ -7,6 +7,11 @@
 
 namespace fathom {
 
+// i32 (1): the count of a set that is about to be selected. Not initialised.
+Tensor new_count(Context& ctx);
+// The count of a set that the host has made itself.
+Tensor known_count(Context& ctx, int32_t count);
+
 class RowSet {
  public:
   static RowSet all(int64_t rows) { return RowSet(Kind::kAll, rows, {}, {}); }

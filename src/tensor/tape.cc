@@ -40,6 +40,26 @@ struct Tape::Memory {
     }
     return nullptr;
   }
+
+  // Forgets the blocks that wait to be handed out again. -> bytes
+  size_t drop() {
+    const std::lock_guard lock(mutex);
+    size_t bytes = 0;
+    for (const auto& [size, blocks] : free) bytes += size * blocks.size();
+    free.clear();
+    held -= bytes;
+    return bytes;
+  }
+
+  // A block from the device. Where that has no room, the blocks that wait (of other sizes) go back first.
+  std::shared_ptr<void> fetch(Device device, size_t size) {
+    try {
+      return allocate_uninitialised(device, size);
+    } catch (const UserError&) {
+      if (drop() == 0) throw;
+    }
+    return allocate_uninitialised(device, size);
+  }
 };
 
 Tape::Tape(Device device) : device_(device), memory_(std::make_shared<Memory>()) {}
@@ -50,11 +70,15 @@ std::shared_ptr<void> Tape::allocate(size_t bytes) {
   {
     const std::lock_guard lock(memory_->mutex);
     block = memory_->take(size);
-    if (!block) memory_->held += size;
+  }
+  const bool fresh = !block;
+  if (fresh) block = memory_->fetch(device_, size);
+  {
+    const std::lock_guard lock(memory_->mutex);
+    if (fresh) memory_->held += size;
     memory_->in_use += size;
     memory_->peak = std::max(memory_->peak, memory_->in_use);
   }
-  if (!block) block = fathom::allocate(device_, size);
   void* data = block.get();
   // The handle's end gives the block back; the memory outlives the tape as long as somebody holds a tensor.
   return {data, [block = std::move(block), size, memory = memory_](void*) mutable {

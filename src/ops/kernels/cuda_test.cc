@@ -1,5 +1,7 @@
 // The ops whose operands an OpCase cannot make (row sets, caches) and every weight format, on a GPU against
 // the CPU.
+#include "tensor/cuda.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/rope.h"
 #include "ops/linear/embed.h"
+#include "ops/linear/gemm_cuda.h"
 #include "ops/linear/linear.h"
 #include "ops/loss/cross_entropy.h"
 #include "ops/rows/accumulate.h"
@@ -18,6 +21,7 @@
 #include "ops/rows/fill.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/quantile.h"
+#include "ops/rows/select_rows.h"
 #include "quant/formats.h"
 #include "quant/half.h"
 #include "tensor/arena.h"
@@ -644,6 +648,361 @@ TEST_F(Cuda, EveryElementIsFilled) {
   for (const float value : {1.5f, 0.0f, -0.0f}) {
     fill(*gpu_, out, value);
     EXPECT_TRUE(same_bits(host<float>(*gpu_, out), Values(777, value)));
+
+// What only a build with CUDA has.
+void multiply_on_gpu(Context& ctx, const CudaGemmArgs& args) {
+  if constexpr (kHasCuda) cuda_gemm(ctx.cuda(), args);
+}
+int64_t present_on_gpu(Context& ctx, const Tensor& t) {
+  if constexpr (kHasCuda) return present_rows(ctx.cuda(), t);
+  return -1;
+}
+int64_t bound_on_gpu(Context& ctx, const Tensor& t) {
+  if constexpr (kHasCuda) return bound(ctx.cuda(), t);
+  return -1;
+}
+
+std::string message_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct GemmCase {
+  GemmLayout layout;
+  int64_t m, n, k;
+  bool bf16;
+  float alpha = 1.0f, beta = 0.0f;
+  int64_t gap = 0;  // elements between rows
+};
+
+class CudaGemm : public Cuda {
+ protected:
+  // (rows, columns + gap) on the CPU, NaN in the gaps.
+  Tensor matrix(int64_t rows, int64_t columns, int64_t gap, DType dtype) {
+    Tensor out = Tensor::owned(Device::kCpu, dtype, {rows, columns + gap});
+    for (int64_t r = 0; r < rows; ++r) {
+      Values values = normals(columns);
+      values.resize(static_cast<size_t>(columns + gap), NAN);
+      encode_row(dtype, values.data(), out.data<std::byte>() + r * row_bytes(dtype, columns + gap),
+                 columns + gap);
+    }
+    return out;
+  }
+
+  void check(const GemmCase& p) {
+    const DType dtype = p.bf16 ? DType::kBF16 : DType::kF32;
+    const bool a_turned = p.layout == GemmLayout::kTN, b_turned = p.layout == GemmLayout::kNT;
+    const Tensor a = matrix(a_turned ? p.k : p.m, a_turned ? p.m : p.k, p.gap, dtype),
+                 b = matrix(b_turned ? p.n : p.k, b_turned ? p.k : p.n, p.gap, dtype);
+    Tensor c = matrix(p.m, p.n, p.gap, DType::kF32);
+    if (p.beta == 0.0f) std::fill_n(c.data<float>(), c.numel(), NAN);
+    const auto there = [&](const Tensor& t) { return t.to(*gpu_, Device::kCuda); };
+    const Tensor a_there = there(a), b_there = there(b);
+    Tensor c_there = there(c), again = there(c);
+    for (Tensor* out : {&c_there, &again})
+      multiply_on_gpu(*gpu_, {.layout = p.layout,
+                              .m = p.m,
+                              .n = p.n,
+                              .k = p.k,
+                              .a = {a_there.raw(), a.stride(0), p.bf16},
+                              .b = {b_there.raw(), b.stride(0), p.bf16},
+                              .c = out->raw(),
+                              .c_stride = c.stride(0),
+                              .alpha = p.alpha,
+                              .beta = p.beta});
+    gemm(cpu_.cpu(), cpu_,
+         {.layout = p.layout,
+          .precision = p.bf16 ? Precision::kBf16 : Precision::kF32,
+          .m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .a = {a.raw(), a.stride(0), p.bf16},
+          .b = {b.raw(), b.stride(0), p.bf16},
+          .c = c.data<float>(),
+          .c_stride = c.stride(0),
+          .alpha = p.alpha,
+          .beta = p.beta});
+    const Values got = host<float>(*gpu_, c_there);
+    EXPECT_TRUE(same_bits(got, host<float>(*gpu_, again)));
+    const double size = 1e-5 * std::sqrt(static_cast<double>(p.k) + 1.0);  // of a sum of normal numbers
+    for (int64_t i = 0; i < c.numel(); ++i) {
+      const float want = c.data<float>()[i], is = got[static_cast<size_t>(i)];
+      if (std::isnan(want)) {  // between the rows
+        ASSERT_TRUE(std::isnan(is)) << i;
+      } else {
+        ASSERT_NEAR(is, want, size) << "layout " << static_cast<int>(p.layout) << " bf16 " << p.bf16 << " m "
+                                    << p.m << " n " << p.n << " k " << p.k << " gap " << p.gap << ", element "
+                                    << i;
+      }
+    }
+  }
+};
+
+TEST_F(CudaGemm, EveryLayoutAndType) {
+  for (const GemmLayout layout : {GemmLayout::kNN, GemmLayout::kNT, GemmLayout::kTN}) {
+    for (const bool bf16 : {false, true}) {
+      check({layout, 128, 192, 256, bf16});
+      check({layout, 128, 192, 256, bf16, 1.0f, 1.0f});
+      check({layout, 5, 576, 1536, bf16, 0.5f, 2.0f});
+      check({layout, 7, 3, 45, bf16});                   // nothing is aligned
+      check({layout, 33, 17, 65, bf16, 1.0f, 1.0f, 3});  // and the strides are odd
+      check({layout, 64, 64, 8192, bf16, 1.0f, 1.0f});   // a sum worth splitting
+      check({layout, 1, 1, 1, bf16});
+    }
+  }
+}
+
+TEST_F(CudaGemm, NothingToMultiply) {
+  for (const GemmLayout layout : {GemmLayout::kNN, GemmLayout::kNT, GemmLayout::kTN}) {
+    for (const float beta : {0.0f, 1.0f, 0.5f}) check({layout, 5, 300, 0, false, 1.0f, beta, 3});
+    check({layout, 0, 5, 7, true});
+    check({layout, 5, 0, 7, false});
+  }
+}
+
+// A product of training and its gradient: two weights, a bias on the first one.
+struct TapedProduct {
+  DType type = DType::kF32;
+  bool frozen = false;
+  int32_t present = 300;
+  bool compacted = false, selected = false;  // selected: by a score instead of a given count
+  int64_t rows = 300, in = 96;
+  std::vector<int64_t> outs = {40, 65};
+};
+
+struct Taped {
+  std::vector<Values> outputs, dw;
+  Values dx, db;
+  Work work;
+};
+
+class CudaTaped : public CudaLinear {
+ protected:
+  // The same operands for both devices.
+  void make_operands(const TapedProduct& p) {
+    x_ = normals(p.rows * p.in);
+    if (p.compacted) std::fill(x_.begin() + p.present * p.in, x_.end(), NAN);
+    weights_.clear();
+    d_.clear();
+    for (const int64_t out : p.outs) {
+      weights_.push_back(weight_of(p.type, out, p.in));
+      d_.push_back(normals(p.rows * out));
+      if (p.compacted) std::fill(d_.back().begin() + p.present * out, d_.back().end(), NAN);
+    }
+    bias_ = normals(p.outs[0]);
+  }
+
+  Tensor count_of(Context& ctx, const TapedProduct& p) const {
+    if (!p.selected) return ints(ctx, {p.present}, {1});
+    Values score(static_cast<size_t>(p.rows));
+    std::fill_n(score.begin(), p.present, 1.0f);
+    const RowSet kept =
+        select_rows(ctx, floats(ctx, score, {p.rows}), Compare::kAbove, floats(ctx, {0.0f}, {1}));
+    return kept.count();
+  }
+
+  static void backward(Context& ctx) {
+    const Tensor loss = floats(ctx, {0.0f}, {1}).with_gradient(std::make_shared<Gradient>());
+    ctx.tape()->backward(ctx, loss);
+  }
+
+  Taped run(Context& ctx, const TapedProduct& p) const {
+    Tape tape(ctx.device());
+    const TapeScope recording(ctx, tape);
+    const Work before = ctx.counters().total();
+    Tensor x = floats(ctx, x_, {p.rows, p.in});
+    if (p.compacted) x = x.counted_by(count_of(ctx, p));
+    x = x.with_gradient(std::make_shared<Gradient>());
+    std::vector<Tensor> weights, dw, biases(p.outs.size()), outputs(p.outs.size());
+    Tensor db = Tensor::owned(ctx.device(), DType::kF32, {p.outs[0]});
+    for (const Tensor& weight : weights_) {
+      dw.push_back(Tensor::owned(ctx.device(), DType::kF32, weight.shape()));
+      const Tensor there = weight.to(ctx, ctx.device());
+      weights.push_back(p.frozen ? there : parameter(there, dw.back()));
+    }
+    biases[0] = parameter(floats(ctx, bias_, {p.outs[0]}), db);
+    linear_group(ctx, x, weights, biases, outputs);
+    Taped result;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      result.outputs.push_back(host<float>(ctx, outputs[i].rows(0, p.present)));
+      accumulate(ctx, outputs[i], floats(ctx, d_[i], outputs[i].shape()).counted_like(outputs[i]));
+    }
+    backward(ctx);
+    result.dx = host<float>(ctx, x.gradient()->value.rows(0, p.present));
+    result.db = host<float>(ctx, db);
+    for (const Tensor& sum : dw) result.dw.push_back(host<float>(ctx, sum));
+    result.work = ctx.counters().total() - before;
+    return result;
+  }
+
+  static void expect_close(const Values& got, const Values& want, double tolerance, const std::string& what) {
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_NEAR(got[i], want[i], tolerance * (1.0 + std::abs(want[i]))) << what << ", element " << i;
+  }
+
+  void check(const TapedProduct& p) {
+    make_operands(p);
+    const Taped got = run(*gpu_, p), again = run(*gpu_, p), want = run(cpu_, p);
+    const std::string what = std::string(name_of(p.type)) + ", " + std::to_string(p.present) + " rows, ";
+    // The CPU's quantised products round x, the GPU's do not.
+    const double forward = is_block_format(p.type) ? 0.1 : 1e-4;
+    for (size_t i = 0; i < p.outs.size(); ++i) {
+      expect_close(got.outputs[i], want.outputs[i], forward, what + "y");
+      expect_close(got.dw[i], want.dw[i], 1e-4, what + "dW");
+      EXPECT_TRUE(same_bits(got.dw[i], again.dw[i])) << what;
+    }
+    expect_close(got.dx, want.dx, 1e-4, what + "dx");
+    expect_close(got.db, want.db, 1e-4, what + "db");
+    EXPECT_TRUE(same_bits(got.dx, again.dx) && same_bits(got.db, again.db)) << what;
+    EXPECT_EQ(got.work.madds, want.work.madds) << what;
+    EXPECT_EQ(got.work.weight_bytes, want.work.weight_bytes) << what;
+  }
+
+  Values x_, bias_;
+  std::vector<Tensor> weights_;
+  std::vector<Values> d_;
+};
+
+TEST_F(CudaTaped, GradientsAreTheCpus) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    check({.type = type});
+    check({.type = type, .frozen = true});
+    check({.type = type, .present = 1, .rows = 1});
+  }
+}
+
+TEST_F(CudaTaped, OfCompactedRowsOnlyThoseThatAreThereCount) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const int32_t present : {0, 1, 127, 128, 129, 299, 300}) {
+      check({.type = type, .present = present, .compacted = true});
+      check({.type = type, .present = present, .compacted = true, .selected = true});
+    }
+    check({.type = type, .present = 77, .compacted = true, .rows = 1000, .in = 45});
+  }
+}
+
+TEST_F(CudaTaped, FrozenQuantisedWeights) {
+  for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kF16}) {
+    check({.type = type, .frozen = true});
+    check({.type = type, .frozen = true, .present = 130, .compacted = true, .selected = true});
+  }
+}
+
+TEST_F(CudaTaped, AFrozenQuantisedProductIsThatOfInference) {
+  make_operands({.type = DType::kQ4_0});
+  const Tensor x = floats(*gpu_, x_, {300, 96}), weight = weights_[0].to(*gpu_, Device::kCuda);
+  const Values plain = host<float>(*gpu_, linear(*gpu_, x, weight));
+  Tape tape(Device::kCuda);
+  const TapeScope recording(*gpu_, tape);
+  EXPECT_TRUE(same_bits(host<float>(*gpu_, linear(*gpu_, x, weight)), plain));
+}
+
+class CudaCounts : public Cuda {
+ protected:
+  // The first `count` of `rows` rows.
+  RowSet first_rows(Context& ctx, int64_t rows, int64_t count) {
+    Values score(static_cast<size_t>(rows));
+    std::fill_n(score.begin(), count, 1.0f);
+    return select_rows(ctx, floats(ctx, score, {rows}), Compare::kAbove, floats(ctx, {0.5f}, {1}));
+  }
+};
+
+TEST_F(CudaCounts, TheHostLearnsHowManyRowsThereAre) {
+  const Tensor x = floats(*gpu_, normals(300 * 8), {300, 8});
+  EXPECT_EQ(bound_on_gpu(*gpu_, x), 300);
+  for (const auto& [count, rounded] : std::vector<std::pair<int32_t, int64_t>>{
+           {0, 0}, {1, 128}, {128, 128}, {129, 256}, {256, 256}, {257, 300}, {300, 300}}) {
+    const RowSet kept = first_rows(*gpu_, 300, count);
+    const Tensor others = gather_rows(*gpu_, x, complement(*gpu_, kept, 300));
+    for (const Tensor& counted : {x.counted_by(kept.count()), x.counted_by(ints(*gpu_, {count}, {1})),
+                                  x.counted_by(known_count(*gpu_, count)), gather_rows(*gpu_, x, kept)}) {
+      EXPECT_EQ(present_on_gpu(*gpu_, counted), count);
+      EXPECT_EQ(bound_on_gpu(*gpu_, counted), rounded);
+    }
+    EXPECT_EQ(present_on_gpu(*gpu_, others), 300 - count);
+    EXPECT_EQ(host<int32_t>(*gpu_, kept.count()), Ints{count});
+    EXPECT_EQ(host<int32_t>(*gpu_, known_count(*gpu_, count)), Ints{count});
+  }
+}
+
+// Slots are handed out again while the selections that wrote them before are still queued.
+TEST_F(CudaCounts, ASlotsEarlierSelectionIsNotMistakenForItsNext) {
+  const ArenaScope scope(*gpu_);
+  const Tensor x = floats(*gpu_, normals(64 * 8), {64, 8}), half = floats(*gpu_, {0.5f}, {1});
+  std::vector<Tensor> scores;
+  for (int64_t count = 0; count <= 64; ++count) {
+    Values score(64);
+    std::fill_n(score.begin(), count, 1.0f);
+    scores.push_back(floats(*gpu_, score, {64}));
+  }
+  std::vector<RowSet> held;
+  for (int i = 0; i < 10000; ++i) {
+    const ArenaScope step(*gpu_);
+    const auto count = static_cast<size_t>(i * 7 % 65);
+    RowSet kept = select_rows(*gpu_, scores[count], Compare::kAbove, half);
+    if (i % 50 == 0) {
+      EXPECT_EQ(present_on_gpu(*gpu_, x.counted_by(kept.count())), static_cast<int64_t>(count)) << i;
+    } else if (i % 2 == 0) {
+      held.push_back(std::move(kept));  // more than one page of slots
+    }
+  }
+  for (size_t i = 0, at = 0; i < 10000; i += 2) {
+    if (i % 50 == 0) continue;
+    EXPECT_EQ(present_on_gpu(*gpu_, x.counted_by(held[at++].count())), static_cast<int64_t>(i * 7 % 65)) << i;
+  }
+}
+
+TEST_F(CudaCounts, WorkOnCompactedRowsIsCountedAsOnTheCpu) {
+  const Values x = normals(50 * 64), w = normals(33 * 64);
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{20}, int64_t{50}}) {
+    const auto run = [&](Context& ctx) {
+      const ArenaScope scope(ctx);
+      const Work before = ctx.counters().total();
+      const Tensor rows = floats(ctx, x, {50, 64}), weight = floats(ctx, w, {33, 64});
+      const Tensor some = gather_rows(ctx, rows, first_rows(ctx, 50, count));
+      linear(ctx, some, weight);
+      {
+        const PolicyWork deciding(ctx.counters());
+        linear(ctx, some, weight);
+        linear(ctx, rows, weight);
+      }
+      return ctx.counters().total() - before;
+    };
+    const Work got = run(*gpu_), want = run(cpu_);
+    EXPECT_EQ(got.madds, want.madds) << count;
+    EXPECT_EQ(got.policy_madds, want.policy_madds) << count;
+    EXPECT_EQ(got.weight_bytes, want.weight_bytes) << count;
+  }
+}
+
+TEST_F(Cuda, MemoryIsZeroedAgainAndTooMuchIsAnError) {
+  constexpr int64_t kBytes = int64_t{8} << 20;
+  for (int i = 0; i < 3; ++i) {
+    Tensor memory = Tensor::owned(Device::kCuda, DType::kU8, {kBytes});
+    const std::vector<std::byte> bytes = bytes_of(*gpu_, memory);
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), std::byte{0}), kBytes);
+    Tensor other = Tensor::owned(Device::kCpu, DType::kU8, {kBytes});
+    std::memset(other.raw(), 0xff, static_cast<size_t>(kBytes));
+    other.to(*gpu_, Device::kCuda);
+  }
+  const std::string message =
+      message_of([] { Tensor::owned(Device::kCuda, DType::kU8, {int64_t{1} << 46}); });
+  EXPECT_EQ(message.find("out of GPU memory: 65536.0 GiB wanted, "), 0u) << message;
+  EXPECT_NE(message.find("iB are free; lower batch or context, or set recompute"), std::string::npos)
+      << message;
+  EXPECT_EQ(bytes_of(*gpu_, Tensor::owned(Device::kCuda, DType::kU8, {1})), std::vector{std::byte{0}});
+}
+
+TEST_F(Cuda, AGpuThatIsNotThereIsAnError) {
+  for (const int index : {-1, 4711}) {
+    const std::string message =
+        message_of([&] { Context ctx({.device = Device::kCuda, .threads = 1, .device_index = index}); });
+    EXPECT_EQ(message.find("cuda:" + std::to_string(index) + ": there "), 0u) << message;
   }
 }
 

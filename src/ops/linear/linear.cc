@@ -61,53 +61,59 @@ void add_gradient(Context& ctx, const Tensor& to, Kernel&& kernel) {
   accumulate(ctx, to, sum);
 }
 
-void group_gradient(CpuBackend cpu, Context& ctx, const GroupNote& note) {
+template <class Backend>
+void group_gradient(Backend dev, Context& ctx, const GroupNote& note) {
   Tensor dx;
   for (size_t i = 0; i < note.weights.size(); ++i) {
     Gradient& arrived = *note.outputs[i];
     if (!arrived.value) continue;
     const Tensor dy = arrived.value.reshape(note.shapes[i]).counted_like(note.x), &weight = note.weights[i];
     arrived.value = {};
+    if (!note.biases.empty() && note.biases[i].gradient()) {
+      add_gradient(ctx, note.biases[i],
+                   [&](float beta, Tensor& db) { linear_db_kernel(dev, ctx, dy, beta, db); });
+    }
+    if (!note.x.gradient() && !weight.gradient()) continue;
+    const Tensor factor = dy_factor(dev, ctx, dy, weight.dtype());
     if (note.x.gradient()) {
       const float beta = dx ? 1.0f : 0.0f;
       if (!dx) dx = Tensor::empty(ctx, DType::kF32, note.x.shape()).counted_like(note.x);
-      linear_dx_kernel(cpu, ctx, dy, weight, beta, dx);
+      linear_dx_kernel(dev, ctx, factor, weight, beta, dx);
     }
     if (weight.gradient()) {
       add_gradient(ctx, weight, [&](float beta, Tensor& dw) {
-        linear_dw_kernel(cpu, ctx, dy, note.x, weight.dtype(), beta, dw);
+        linear_dw_kernel(dev, ctx, factor, note.x, weight.dtype(), beta, dw);
       });
-    }
-    if (!note.biases.empty() && note.biases[i].gradient()) {
-      add_gradient(ctx, note.biases[i], [&](float beta, Tensor& db) { linear_db_kernel(cpu, dy, beta, db); });
     }
   }
   if (dx) accumulate(ctx, note.x, dx);
 }
 
-// x as the weights' products want it: rounded once where all of them round it and it is kept.
-Tensor operand(CpuBackend cpu, Context& ctx, const LinearCall& call, bool keep) {
+// x as the weights' products want it: rounded once where all of them round it and it is kept, or read so.
+template <class Backend>
+Tensor operand(Backend dev, Context& ctx, const LinearCall& call, bool keep) {
   const bool all_bf16 = std::all_of(call.weights.begin(), call.weights.end(),
                                     [](const Tensor& w) { return w.dtype() == DType::kBF16; });
-  if (!keep || !all_bf16) return call.x;
+  if (!(keep || reads_bf16(dev)) || !all_bf16) return call.x;
   Tensor rounded = Tensor::empty(ctx, DType::kBF16, call.x.shape()).counted_like(call.x);
-  round_rows_kernel(cpu, call.x, rounded);
+  round_rows_kernel(dev, call.x, rounded);
   return rounded.with_gradient(call.x.gradient());
 }
 
 // While a tape is attached, recording or not (what is computed twice must be the same twice).
-void taped_group(CpuBackend cpu, Context& ctx, const LinearCall& call) {
+template <class Backend>
+void taped_group(Backend dev, Context& ctx, const LinearCall& call) {
   GroupNote note{
       {}, {call.weights.begin(), call.weights.end()}, {call.biases.begin(), call.biases.end()}, {}, {}};
   const bool recording = ctx.tape()->recording(), keep = recording && wants_gradient(note.weights);
-  note.x = operand(cpu, ctx, call, keep);
+  note.x = operand(dev, ctx, call, keep);
   for (size_t i = 0; i < call.weights.size(); ++i) {
     const Tensor bias = call.biases.empty() ? Tensor() : call.biases[i];
     const DType type = call.weights[i].dtype();
     if (type == DType::kF32 || type == DType::kBF16)
-      linear_gemm_kernel(cpu, ctx, note.x, call.weights[i], bias, call.outputs[i]);
+      linear_gemm_kernel(dev, ctx, note.x, call.weights[i], bias, call.outputs[i]);
     else  // frozen: as at inference
-      linear_kernel(cpu, ctx, {call.x, call.weights.subspan(i, 1), {&bias, 1}, call.outputs.subspan(i, 1)});
+      linear_kernel(dev, ctx, {call.x, call.weights.subspan(i, 1), {&bias, 1}, call.outputs.subspan(i, 1)});
   }
   if (!recording || !(call.x.gradient() || keep || wants_gradient(note.biases))) return;
   if (!keep) note.x = without_values(call.x);
@@ -117,7 +123,7 @@ void taped_group(CpuBackend cpu, Context& ctx, const LinearCall& call) {
     note.shapes.push_back(out.shape());
   }
   ctx.tape()->record([note = std::move(note)](Context& c) {
-    on_cpu(c, "the gradient of linear", [&](CpuBackend dev) { group_gradient(dev, c, note); });
+    on_device(c, [&](auto device) { group_gradient(device, c, note); });
   });
 }
 
@@ -129,10 +135,10 @@ void linear_group(Context& ctx, const Tensor& x, std::span<const Tensor> weights
   check_operands(call);
   for (size_t i = 0; i < weights.size(); ++i)
     outputs[i] = Tensor::empty(ctx, DType::kF32, {x.dim(0), weights[i].dim(0)}).counted_like(x);
-  if (ctx.tape() && ctx.device() != Device::kCuda)
-    return on_cpu(ctx, "linear with a tape", [&](CpuBackend cpu) { taped_group(cpu, ctx, call); });
-  if (ctx.tape() && ctx.tape()->recording()) on_cpu(ctx, "linear with a tape", [](CpuBackend) {});
-  on_device(ctx, [&](auto device) { linear_kernel(device, ctx, call); });
+  on_device(ctx, [&](auto device) {
+    if (ctx.tape()) return taped_group(device, ctx, call);
+    linear_kernel(device, ctx, call);
+  });
 }
 
 Tensor linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {

@@ -11,9 +11,10 @@ namespace fathom {
 // (rows, out). A row's result depends on that row alone: not on the number of rows, their order or the
 // threads. With f32 weights the product is f32; otherwise activations are rounded to the weights' compute
 // type (int8 blocks, or bf16 where the machine multiplies it). While a tape is attached, products with f32
-// and bf16 weights are gemm()'s (ops/linear/gemm.h): f32 in f32, bf16 in bf16. Weights with a gradient are
-// f32 or bf16, their gradients f32; those without may have any format. The gradient's own products are
-// counted as the forward's are: twice as many multiply-adds again, half of that where the weights are frozen.
+// and bf16 weights are gemm()'s (ops/linear/gemm.h; on a GPU cuda_gemm()'s): f32 in f32, bf16 in bf16.
+// Weights with a gradient are f32 or bf16, their gradients f32; those without may have any format. The
+// gradient's own products are counted as the forward's are: twice as many multiply-adds again, half of that
+// where the weights are frozen.
 Tensor linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 // outputs[i] = linear(ctx, x, weights[i], biases[i]), bit for bit, for at most eight weights with one

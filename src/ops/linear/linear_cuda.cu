@@ -28,6 +28,7 @@ struct Group {
   const int32_t* count;  // rows that are there; null: all
   int in;
   int64_t weight_bytes;  // of a row
+  Work* work;            // where compacted rows are counted; null: the host has counted them
   Product product[kMaxLinearGroup];
 };
 
@@ -56,6 +57,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant_
   const int column = (static_cast<int>(blockIdx.y) * kWarps + warp) * C;
   const Product& p = group.product[blockIdx.z];
   const int64_t rows = group.count ? *group.count : group.rows;
+  if (group.work && rows > 0 && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
+    count_work(group.work, {.madds = static_cast<uint64_t>(rows * group.in * p.out),
+                            .weight_bytes = static_cast<uint64_t>(p.out * group.weight_bytes)});
   if (column >= p.out || row >= rows) return;
   // Rows and outputs past the end repeat the last one and are not stored.
   const float* x[R];
@@ -101,8 +105,14 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
   if (rows == 0) return;
   for (size_t first = 0; first < call.weights.size();) {
     const DType dtype = call.weights[first].dtype();
-    Group group{call.x.data<float>(), rows, call.x.stride(0), call.x.row_count(), static_cast<int>(in),
-                row_bytes(dtype, in), {}};
+    Group group{call.x.data<float>(),
+                rows,
+                call.x.stride(0),
+                call.x.row_count(),
+                static_cast<int>(in),
+                row_bytes(dtype, in),
+                call.x.row_count() ? device_work(cuda) : nullptr,
+                {}};
     int products = 0;
     size_t i = first;
     for (; i < call.weights.size() && call.weights[i].dtype() == dtype; ++i) {
@@ -110,8 +120,7 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
       const bool with_bias = !call.biases.empty() && call.biases[i];
       group.product[products++] = {w.data<uint8_t>(), with_bias ? call.biases[i].data<float>() : nullptr,
                                    call.outputs[i].data<float>(), static_cast<int>(w.dim(0))};
-      // Of compacted rows only the device knows how many there are: they are not counted.
-      if (call.x.row_count()) continue;
+      if (group.work) continue;
       cuda.counters.add({.madds = static_cast<uint64_t>(rows * in * w.dim(0)),
                          .weight_bytes = static_cast<uint64_t>(w.nbytes())});
     }

@@ -95,7 +95,7 @@ void linear_dw_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, const Tens
         .beta = beta});
 }
 
-void linear_db_kernel(CpuBackend cpu, const Tensor& dy, float beta, Tensor& db) {
+void linear_db_kernel(CpuBackend cpu, Context&, const Tensor& dy, float beta, Tensor& db) {
   const int64_t rows = present_rows(dy), columns = dy.dim(1);
   float* sums = db.data<float>();
   cpu.pool.parallel_for(columns, 256, [&](int64_t begin, int64_t end) {

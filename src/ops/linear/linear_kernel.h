@@ -19,20 +19,45 @@ struct LinearCall {
 void linear_kernel(CpuBackend cpu, Context& ctx, const LinearCall& call);
 void linear_kernel(CudaBackend cuda, Context& ctx, const LinearCall& call);
 
-// Training's products, linear_gemm_cpu.cc. x: f32 (rows may be strided) or bf16.
+// Training's products, linear_gemm_cpu.cc and linear_gemm_cuda.cu. x: f32 (rows may be strided) or bf16. On a
+// GPU they run over bound() rows: what lies past the count of y and dx holds anything.
 
 // y = x Wᵀ + b, with f32 or bf16 weights.
 void linear_gemm_kernel(CpuBackend cpu, Context& ctx, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, Tensor& out);
-// dx = dy W + beta · dx, with weights of any format.
+void linear_gemm_kernel(CudaBackend cuda, Context& ctx, const Tensor& x, const Tensor& weight,
+                        const Tensor& bias, Tensor& out);
+// dx = dy W + beta · dx, with weights of any format. dy: dy_factor()'s.
 void linear_dx_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, const Tensor& weight, float beta,
                       Tensor& dx);
-// dW = dyᵀ x + beta · dW. weight_type: says the precision.
+void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& weight, float beta,
+                      Tensor& dx);
+// dW = dyᵀ x + beta · dW. weight_type: says the precision. dy: dy_factor()'s.
 void linear_dw_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, const Tensor& x, DType weight_type,
                       float beta, Tensor& dw);
-// db = Σ rows of dy + beta · db
-void linear_db_kernel(CpuBackend cpu, const Tensor& dy, float beta, Tensor& db);
-// The rows that are there, rounded to bf16.
+void linear_dw_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& x, DType weight_type,
+                      float beta, Tensor& dw);
+// db = Σ rows of dy + beta · db. dy: f32.
+void linear_db_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, float beta, Tensor& db);
+void linear_db_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, float beta, Tensor& db);
+// The rows that are there, rounded to bf16. On a GPU zeros from the count to bound().
 void round_rows_kernel(CpuBackend cpu, const Tensor& x, Tensor& out);
+void round_rows_kernel(CudaBackend cuda, const Tensor& x, Tensor& out);
+
+// Whether products with bf16 weights read their factors in bf16, so that rounding once for several of them
+// pays. The CPU's round while they pack.
+constexpr bool reads_bf16(CpuBackend) {
+  return false;
+}
+constexpr bool reads_bf16(CudaBackend) {
+  return true;
+}
+
+// dy (f32) as the products with a weight of that type take it: on a GPU bf16 unless the weight is f32, and
+// zeros from the count to bound(). Those may be written into dy itself: they lie where nothing is.
+inline Tensor dy_factor(CpuBackend, Context&, const Tensor& dy, DType) {
+  return dy;
+}
+Tensor dy_factor(CudaBackend cuda, Context& ctx, const Tensor& dy, DType weight_type);
 
 }  // namespace fathom

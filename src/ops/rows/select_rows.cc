@@ -41,7 +41,7 @@ void expect_score(const Tensor& score) {
 
 template <class... Rule>
 RowSet select(Context& ctx, const Tensor& score, const Rule&... rule) {
-  Tensor ids = Tensor::empty(ctx, DType::kI32, score.shape()), count = Tensor::empty(ctx, DType::kI32, {1});
+  Tensor ids = Tensor::empty(ctx, DType::kI32, score.shape()), count = new_count(ctx);
   on_device(ctx, [&](auto dev) { select_rows_kernel(dev, score, rule..., ids, count); });
   return known_on_host(ctx, RowSet::some(ids, count));
 }
@@ -72,7 +72,7 @@ RowSet complement(Context& ctx, const RowSet& kept, int64_t rows) {
   expect_capacity(kept, rows, "complement");
   if (kept.is_all()) return RowSet::none(rows);
   if (kept.is_none()) return RowSet::all(rows);
-  Tensor ids = Tensor::empty(ctx, DType::kI32, {rows}), count = Tensor::empty(ctx, DType::kI32, {1});
+  Tensor ids = Tensor::empty(ctx, DType::kI32, {rows}), count = new_count(ctx);
   on_device(ctx, [&](auto dev) { complement_kernel(dev, kept, ids, count); });
   return RowSet::some(ids, count);
 }

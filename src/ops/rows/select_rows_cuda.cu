@@ -11,7 +11,7 @@ constexpr int kThreads = 1024;
 // One block. Writes the rows of [0, rows) that wanted(row) says, ascending; each round takes kThreads rows:
 // a ballot places a row within its warp, a scan over the 32 warps' totals places the warp.
 template <class Fn>
-__device__ void write_wanted(int64_t rows, Fn wanted, int32_t* ids, int32_t* count) {
+__device__ void write_wanted(int64_t rows, Fn wanted, int32_t* ids, DeviceCount count) {
   __shared__ int32_t totals[kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   int32_t written = 0;
@@ -30,11 +30,11 @@ __device__ void write_wanted(int64_t rows, Fn wanted, int32_t* ids, int32_t* cou
     written += all;
     __syncthreads();  // the totals have been read
   }
-  if (threadIdx.x == 0) *count = written;
+  if (threadIdx.x == 0) write_count(count, written);
 }
 
 __global__ void select(const float* score, const int32_t* score_count, int64_t rows, bool above,
-                       const float* threshold, int64_t step, int32_t* ids, int32_t* count) {
+                       const float* threshold, int64_t step, int32_t* ids, DeviceCount count) {
   const int64_t present = score_count ? *score_count : rows;
   write_wanted(
       present,
@@ -48,7 +48,7 @@ __global__ void select(const float* score, const int32_t* score_count, int64_t r
 __global__ void select_by_sequence(const float* score, const int32_t* score_count, int64_t rows,
                                    const float* table, int64_t sequences, int64_t columns,
                                    const int32_t* sequence, float standard, float least, int32_t* ids,
-                                   int32_t* count) {
+                                   DeviceCount count) {
   const int64_t present = score_count ? *score_count : rows;
   write_wanted(
       present,
@@ -61,7 +61,7 @@ __global__ void select_by_sequence(const float* score, const int32_t* score_coun
       ids, count);
 }
 
-__global__ void select_others(DeviceRows kept, int64_t rows, int32_t* ids, int32_t* count) {
+__global__ void select_others(DeviceRows kept, int64_t rows, int32_t* ids, DeviceCount count) {
   write_wanted(
       rows, [=](int64_t r) { return find_kept(kept, r) < 0; }, ids, count);
 }
@@ -77,7 +77,7 @@ void select_rows_kernel(CudaBackend dev, const Tensor& score, Compare compare, c
                         Tensor& ids, Tensor& count) {
   select<<<1, kThreads, 0, dev.handle.stream>>>(
       score.data<float>(), score.row_count(), score.dim(0), compare == Compare::kAbove,
-      threshold.data<float>(), threshold.dim(0) == 1 ? 0 : 1, ids.data<int32_t>(), count.data<int32_t>());
+      threshold.data<float>(), threshold.dim(0) == 1 ? 0 : 1, ids.data<int32_t>(), device_count(dev, count));
   check_launch("select_rows");
 }
 
@@ -87,13 +87,13 @@ void select_rows_kernel(CudaBackend dev, const Tensor& score, const SequenceThre
   select_by_sequence<<<1, kThreads, 0, dev.handle.stream>>>(
       score.data<float>(), score.row_count(), score.dim(0), table.data<float>() + thresholds.column,
       table.dim(0), table.dim(1), thresholds.sequence.data<int32_t>(), thresholds.standard, thresholds.least,
-      ids.data<int32_t>(), count.data<int32_t>());
+      ids.data<int32_t>(), device_count(dev, count));
   check_launch("select_rows");
 }
 
 void complement_kernel(CudaBackend dev, const RowSet& kept, Tensor& ids, Tensor& count) {
   select_others<<<1, kThreads, 0, dev.handle.stream>>>(DeviceRows(kept), ids.dim(0), ids.data<int32_t>(),
-                                                       count.data<int32_t>());
+                                                       device_count(dev, count));
   check_launch("complement");
 }
 
