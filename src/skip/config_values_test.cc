@@ -36,9 +36,7 @@ std::vector<float> numbers(const std::string& json) {
     Trained trained =
         trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
     rig.policy->observe(rig.ctx, *state, 0);
-    const std::vector<std::span<float>> own(
-        trained.gradients.begin() + static_cast<ptrdiff_t>(trainer.backbone()), trained.gradients.end());
-    rig.policy->adjust(rig.model.config, own);
+    adjust_gradients(rig, std::span(trained.gradients).subspan(trainer.backbone()));
     rig.policy->after_step(rig.ctx);
     state->pass.units.clear();
     all.push_back(static_cast<float>(trained.loss));

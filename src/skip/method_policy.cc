@@ -212,11 +212,11 @@ void MethodPolicy::observe(Context& ctx, SkipState& state, int64_t part) {
   for (const Part& each : parts_) each.method->observe(ctx, state, part);
 }
 
-void MethodPolicy::adjust(const ModelConfig& config, std::span<const std::span<float>> gradients) {
+void MethodPolicy::adjust(Context& ctx, const ModelConfig& config, std::span<const Tensor> gradients) {
   size_t first = 0;
   for (const Part& each : parts_) {
     const size_t count = each.method->parameters(config).size();
-    each.method->adjust(gradients.subspan(first, count));
+    each.method->adjust(ctx, gradients.subspan(first, count));
     first += count;
   }
 }

@@ -85,7 +85,7 @@ class MethodPolicy final : public SkipPolicy {
   // Task's loss (ce, distill, or the method's own) plus the method's penalty. Returns f32 (1).
   Tensor loss(Context& ctx, const LossInput& input) const;
   void observe(Context& ctx, SkipState& state, int64_t part);
-  void adjust(const ModelConfig& config, std::span<const std::span<float>> gradients);
+  void adjust(Context& ctx, const ModelConfig& config, std::span<const Tensor> gradients);
   void after_step(Context& ctx);
   // Is there something to fit once everything else has learned? finish() does it, and returns what there is
   // to say about it.

@@ -150,7 +150,7 @@ class Priced final : public Method {
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;
-  void adjust(std::span<const std::span<float>> gradients) override;
+  void adjust(Context& ctx, std::span<const Tensor> gradients) override;
   void after_step(Context& ctx) override;
 
  private:
@@ -227,20 +227,20 @@ void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
 // Running more always helps, so the loss pulls every score up, and the price takes it back: a step spent on
 // nothing. Along the gradient of the cost Σ c·s the budget is all that changes, so as much of that is taken
 // out as makes a common shift of all biases worth nothing.
-void Priced::adjust(std::span<const std::span<float>> gradients) {
+void Priced::adjust(Context&, std::span<const Tensor> gradients) {
   double wanted = 0, pulled = 0;
   for (size_t unit = 0; unit < pull_.size(); ++unit) {
     if (pull_[unit].empty()) continue;
-    wanted += double{gradients[2 * unit + 1][0]};
+    wanted += double{gradients[2 * unit + 1].data<float>()[0]};
     pulled += double{pull_[unit].back()};
   }
   if (!(pulled > 0)) return;
   const auto idle = static_cast<float>(wanted / pulled);
   for (size_t unit = 0; unit < pull_.size(); ++unit) {
     if (pull_[unit].empty()) continue;
-    const std::span<float> weight = gradients[2 * unit];
-    for (size_t i = 0; i < weight.size(); ++i) weight[i] -= idle * pull_[unit][i];
-    gradients[2 * unit + 1][0] -= idle * pull_[unit].back();
+    Tensor weight = gradients[2 * unit], bias = gradients[2 * unit + 1];
+    for (size_t i = 0; i + 1 < pull_[unit].size(); ++i) weight.data<float>()[i] -= idle * pull_[unit][i];
+    bias.data<float>()[0] -= idle * pull_[unit].back();
   }
 }
 

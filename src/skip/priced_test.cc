@@ -153,8 +153,7 @@ TEST(Priced, TheGradientHoldsTheBudget) {
     std::vector<std::vector<float>> gradients;
     for (const MethodParameter& each : rig.policy->parameters(rig.model.config))
       gradients.emplace_back(static_cast<size_t>(each.shape.numel()), 1.0f);
-    const std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
-    rig.policy->adjust(rig.model.config, spans);
+    adjust_gradients(rig, gradients);
     return gradients;
   };
   const std::vector<std::vector<float>> held = adjusted("");

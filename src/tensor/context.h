@@ -38,7 +38,8 @@ struct Transfers {
 
 struct ContextOptions {
   Device device = Device::kCpu;
-  int threads = 0;  // 0: default_threads()
+  int threads = 0;       // 0: default_threads()
+  int device_index = 0;  // which of several GPUs
 };
 
 class Context {
@@ -92,12 +93,14 @@ void on_device(Context& ctx, Fn&& fn) {
   }
 }
 
-// For what only the CPU does yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm", [&](CpuBackend
-// dev) …).
+// For what only the CPU's kernels do yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm",
+// [&](CpuBackend dev) …).
 template <class Fn>
 void on_cpu(Context& ctx, const char* what, Fn&& fn) {
-  if (ctx.device() != Device::kCpu)
+  if (ctx.device() == Device::kCuda)
     throw UserError(std::string(what) + " is computed on the CPU only, got a context on a GPU");
+  if (ctx.device() == Device::kCpu) return fn(ctx.cpu());
+  const GuardedAccess open;
   fn(ctx.cpu());
 }
 

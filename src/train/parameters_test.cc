@@ -6,6 +6,7 @@
 
 #include "quant/half.h"
 #include "tensor/tape.h"
+#include "train/flat_values_test.h"
 #include "train/initial_model.h"
 #include "train/temporary_folder_test.h"
 
@@ -53,19 +54,21 @@ TEST(ParameterSet, PointsTheModelAtWhatTrains) {
   Model model = initial_model(ctx, small(true), {}, 1);
   const float before = model.weights.embedding.data<float>()[7];
   ParameterSet set(ctx, model_parameters(model), Precision::kBf16);
-  EXPECT_EQ(set.values()[7], before);
+  EXPECT_EQ(host_values(ctx, set.values())[7], before);
   EXPECT_EQ(model.weights.embedding.dtype(), DType::kBF16);
   EXPECT_EQ(model.weights.output.raw(), model.weights.embedding.raw());            // tied
   EXPECT_EQ(model.weights.output.gradient(), model.weights.embedding.gradient());  // and learns as one
   EXPECT_EQ(model.weights.final_norm.dtype(), DType::kF32);
-  set.values()[7] = 1.5f;
+  std::vector<float> values = host_values(ctx, set.values());
+  values[7] = 1.5f;
+  set_values(ctx, set.values(), values);
   EXPECT_EQ(model.weights.embedding.data<uint16_t>()[7], bf16_of_f32(before));
   set.refresh(ctx);
   EXPECT_EQ(model.weights.embedding.data<uint16_t>()[7], bf16_of_f32(1.5f));
   model.weights.embedding.gradient()->value.data<float>()[7] = 3;
-  EXPECT_EQ(set.gradients()[7], 3);
+  EXPECT_EQ(host_values(ctx, set.gradients())[7], 3);
   set.zero_gradients(ctx);
-  EXPECT_EQ(set.gradients()[7], 0);
+  EXPECT_EQ(host_values(ctx, set.gradients())[7], 0);
   for (const ParameterSet::Parameter& parameter : set.list())
     EXPECT_EQ(parameter.spec.decay, parameter.shape.rank() == 2);
   EXPECT_EQ(error_of([&] { set.load(ctx, {}, "here"); }),

@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "io/atomic_file.h"
 #include "model/load.h"
+#include "train/flat_values_test.h"
 #include "train/temporary_folder_test.h"
 #include "train/training_data.h"
 
@@ -52,6 +53,15 @@ class Trainers : public testing::Test {
    private:
     std::atomic<bool> never_{false};
   };
+
+  // fn changes the values that train.
+  template <class Fn>
+  static void change(Run& run, Fn&& fn) {
+    const Tensor& flat = run.trainer->parameters().values();
+    std::vector<float> values = host_values(run.ctx, flat);
+    fn(values);
+    set_values(run.ctx, flat, values);
+  }
 
   static std::map<std::string, std::string> tensors_of(const std::string& checkpoint) {
     std::map<std::string, std::string> sums;
@@ -196,9 +206,8 @@ TEST_F(Trainers, AccumulationIsOneLargeBatch) {
                  R"("clip": 0, "context": 24)");
     Run run(json, folder_.at("run"));
     run.trainer->step(make_step(*run.data.train, 0, {run.recipe.train.batch, run.recipe.train.accumulate}),
-                      false);
-    values.emplace_back(run.trainer->parameters().gradients().begin(),
-                        run.trainer->parameters().gradients().end());
+                      {});
+    values.push_back(host_values(run.ctx, run.trainer->parameters().gradients()));
   }
   double difference = 0, norm = 0;
   for (size_t i = 0; i < values[0].size(); ++i) {
@@ -248,7 +257,9 @@ TEST_F(Trainers, ACheckpointWithOldNamesGoesOn) {
 
 // A step that gives no number changes nothing, and is never saved.
 TEST_F(Trainers, NoNumberStopsOrRollsBack) {
-  const auto spoil = [](Run& run) { run.trainer->parameters().values()[5] = std::nanf(""); };
+  const auto spoil = [](Run& run) {
+    change(run, [](std::vector<float>& values) { values[5] = std::nanf(""); });
+  };
   {
     Run run(recipe(R"("steps": 5)"), folder_.at("run"));
     run.run();
@@ -277,12 +288,14 @@ TEST_F(Trainers, NoNumberStopsOrRollsBack) {
 
 // A spike: the weights jump when the running mean has settled (after 20 steps).
 TEST_F(Trainers, ASpikeIsNoStep) {
+  const auto times_8 = [](std::vector<float>& values) {
+    for (float& value : values) value *= 8;
+  };
   Run run(recipe(R"("spike": 1.5, "steps": 24, "seed": 3)"), folder_.at("run"));
   run.recipe.train.steps = 22;
   EXPECT_EQ(run.run().steps, 22);
-  for (float& value : run.trainer->parameters().values()) value *= 8;
-  const auto before = std::vector<float>(run.trainer->parameters().values().begin(),
-                                         run.trainer->parameters().values().end());
+  change(run, times_8);
+  const std::vector<float> before = host_values(run.ctx, run.trainer->parameters().values());
   run.recipe.train.steps = 24;
   try {
     run.run();
@@ -291,12 +304,12 @@ TEST_F(Trainers, ASpikeIsNoStep) {
     EXPECT_NE(std::string(error.what()).find("step 23: the loss is"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("step-22 is as it was"), std::string::npos) << error.what();
   }
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), run.trainer->parameters().values().begin()));
+  EXPECT_EQ(host_values(run.ctx, run.trainer->parameters().values()), before);
 
   Run calm(recipe(R"("steps": 24, "seed": 3)"), folder_.at("calm"));  // without the key, it goes on
   calm.recipe.train.steps = 22;
   calm.run();
-  for (float& value : calm.trainer->parameters().values()) value *= 8;
+  change(calm, times_8);
   calm.recipe.train.steps = 24;
   EXPECT_EQ(calm.run().steps, 24);
 }

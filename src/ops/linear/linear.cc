@@ -129,8 +129,8 @@ void linear_group(Context& ctx, const Tensor& x, std::span<const Tensor> weights
   check_operands(call);
   for (size_t i = 0; i < weights.size(); ++i)
     outputs[i] = Tensor::empty(ctx, DType::kF32, {x.dim(0), weights[i].dim(0)}).counted_like(x);
-  if (ctx.tape() && ctx.device() == Device::kCpu) return taped_group(ctx.cpu(), ctx, call);
-  if (ctx.tape() && ctx.tape()->recording()) on_cpu(ctx, "linear with a tape", [](CpuBackend) {});
+  if (ctx.tape() && (ctx.device() != Device::kCuda || ctx.tape()->recording()))
+    return on_cpu(ctx, "linear with a tape", [&](CpuBackend cpu) { taped_group(cpu, ctx, call); });
   on_device(ctx, [&](auto device) { linear_kernel(device, ctx, call); });
 }
 

@@ -34,5 +34,6 @@ void linear_dw_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, const Tens
 void linear_db_kernel(CpuBackend cpu, const Tensor& dy, float beta, Tensor& db);
 // The rows that are there, rounded to bf16.
 void round_rows_kernel(CpuBackend cpu, const Tensor& x, Tensor& out);
+void round_rows_kernel(CudaBackend cuda, const Tensor& x, Tensor& out);
 
 }  // namespace fathom
