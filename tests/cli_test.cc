@@ -73,7 +73,8 @@ TEST(Cli, OptionValuesAreChecked) {
   refused({"-t", "two"}, "got 'two'");
   refused({"-n", "1.5"}, "got '1.5'");
   refused({"-c", "0"}, "--ctx-size");
-  refused({"--device", "gpu"}, "--device must be one of cpu, cuda, got 'gpu'");
+  refused({"--device", "gpu"}, "--device must be cpu, cuda or cuda:N, got 'gpu'");
+  refused({"--device", "cuda:x"}, "got 'cuda:x'");
   refused({"--dtype", "q9"}, "--dtype must be one of f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, got 'q9'");
   refused({"--dtype", "q4_k"}, "got 'q4_k'");
   refused({"-ctk", "q4_0"}, "-ctk must be one of f32, f16, bf16, q8_0, got 'q4_0'");

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 
 namespace fathom {
 
@@ -15,5 +17,16 @@ enum class Device : uint8_t {
 inline const char* name_of(Device device) {
   return device == Device::kCpu ? "cpu" : device == Device::kCuda ? "cuda" : "guarded";
 }
+
+// A device as users name it.
+struct DeviceName {
+  Device device = Device::kCpu;
+  int index = 0;  // which of several GPUs
+};
+inline constexpr unsigned int kMostDevices = 1024;
+inline constexpr const char* kDeviceNames = "cpu, cuda or cuda:N";  // for messages
+
+// "cpu", "cuda" (the first GPU) or "cuda:N"; none: another name.
+std::optional<DeviceName> parse_device(std::string_view name);
 
 }  // namespace fathom

@@ -203,7 +203,8 @@ int run_bench(const Arguments& arguments) {
   Options o;
   if (!parse(args, o, arguments)) return 0;
   if (o.train) {
-    return run_bench_train({o.shape, o.peer, o.model.dtype, o.model.threads, o.repeats, o.model.json});
+    return run_bench_train(
+        {o.shape, o.peer, o.model.dtype, o.model.device, o.model.threads, o.repeats, o.model.json});
   }
   std::optional<Peer> peer;
   if (!o.peer.empty()) peer.emplace(o.peer);

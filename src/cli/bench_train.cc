@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/progress.h"
 #include "cli/interrupt.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/samples.h"
 #include "train/config.h"
@@ -123,7 +124,7 @@ class TrainBench {
       : o_(options),
         shape_(shape_named(options.shape)),
         torch_(std::move(torch)),
-        ctx_({.threads = static_cast<int>(options.threads)}) {
+        ctx_(context_options(options.device, options.threads)) {
     for (const Variant& variant : kVariants) add_timer(variant);
   }
 
@@ -140,6 +141,7 @@ class TrainBench {
     Json out;
     out["shape"] = o_.shape;
     out["tokens"] = timers_[0]->rows();
+    out["device"] = o_.device;
     out["threads"] = ctx_.pool().threads();
     out["precision"] = is_f32() ? "f32" : "bf16";
     out["repeats"] = o_.repeats;
@@ -166,7 +168,9 @@ class TrainBench {
     options.method = variant.method;
     timers_.push_back(std::make_unique<StepTimer>(ctx_, options));
     timers_.back()->step();
-    if (timers_.size() == 1) dense_peak_ = peak_memory();  // before the others take theirs
+    if (timers_.size() > 1) return;  // the first one's memory, before the others take theirs
+    const bool cpu = ctx_.device() == Device::kCpu;
+    dense_peak_ = cpu ? peak_memory() : static_cast<int64_t>(timers_[0]->device_bytes());
   }
   void time_variants() {
     for (size_t v = 0; v < timers_.size(); ++v) {

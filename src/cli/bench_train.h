@@ -6,7 +6,7 @@
 namespace fathom {
 
 struct TrainBenchOptions {
-  std::string shape = "small", peer, precision;
+  std::string shape = "small", peer, precision, device = "cpu";
   int64_t threads = 0, repeats = 5;
   bool json = false;
 };

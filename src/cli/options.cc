@@ -82,7 +82,7 @@ void add_adapter_options(Args& args, ModelOptions& o) {
 void add_run_options(Args& args, ModelOptions& o) {
   args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
                kMostThreads);
-  args.choice("--device", o.device, {"cpu", "cuda"}, "Where it runs");
+  args.text("--device", o.device, "DEVICE", "Where it runs: " + std::string(kDeviceNames));
   args.text("--dtype", o.dtype, "TYPE",
             "Convert the weights at load: " + weight_type_names() +
                 " (default: as stored; f32 also computes in f32)");
@@ -96,6 +96,7 @@ void check_model_options(const Args& args, ModelOptions& o) {
   set_log_level(o.quiet ? LogLevel::kWarn : LogLevel::kInfo);
   if (o.model.empty())
     usage("-m is missing: a model's file or folder, org/name from the Hugging Face cache, or builtin");
+  context_options(o.device, o.threads);
   if (args.given("--budget") && args.given("--saved"))
     usage("--budget and --saved are the same thing twice: give one of them");
   o.has_budget = args.given("--budget") || args.given("--saved");
@@ -108,6 +109,12 @@ void check_model_options(const Args& args, ModelOptions& o) {
   if (!(budget > 0 && budget <= 1))
     usage(fmt::format("the budget must be above 0 and at most 1, got {:g}", budget));
   if (o.force_adapter && o.adapter.empty()) usage("--force-adapter goes with --adapter, which was not given");
+}
+
+ContextOptions context_options(const std::string& device, int64_t threads) {
+  const std::optional<DeviceName> place = parse_device(device);
+  if (!place) usage(fmt::format("--device must be {}, got '{}'", kDeviceNames, printable(device)));
+  return {.device = place->device, .threads = static_cast<int>(threads), .device_index = place->index};
 }
 
 QualityLimit quality_option(const std::string& text) {

@@ -34,6 +34,9 @@ QualityLimit quality_option(const std::string& text);
 // After parsing: -m is there, and the values make sense together (UsageError); sets has_budget.
 void check_model_options(const Args& args, ModelOptions& options);
 
+// --device and --threads. Another device's name is a UsageError.
+ContextOptions context_options(const std::string& device, int64_t threads);
+
 // --dtype by name; none when it was not given. An unknown one, or one that cannot be made, is a UsageError
 // with the list.
 std::optional<DType> weight_type(const std::string& option, const std::string& name);

@@ -23,12 +23,11 @@ std::optional<DType> cache_type(const char* option, const std::string& name) {
 }  // namespace
 
 LoadRequest load_request(const ModelOptions& options) {
-  return {
-      .model = options.model,
-      .tokenizer = options.tokenizer,
-      .where = {options.device == "cuda" ? Device::kCuda : Device::kCpu, static_cast<int>(options.threads)},
-      .weights = weight_type("--dtype", options.dtype),
-      .map_file = !options.no_mmap};
+  return {.model = options.model,
+          .tokenizer = options.tokenizer,
+          .where = context_options(options.device, options.threads),
+          .weights = weight_type("--dtype", options.dtype),
+          .map_file = !options.no_mmap};
 }
 
 namespace {

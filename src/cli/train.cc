@@ -45,7 +45,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
   args.text("-s,--seed", o.seed, "SEED", "Seed, instead of the recipe's");
   args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
                1024);
-  args.choice("--device", o.device, {"cpu", "cuda"}, "Where it runs");
+  args.text("--device", o.device, "DEVICE", "Where it runs: " + std::string(kDeviceNames));
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
   args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
   if (!args.parse(arguments)) return false;
@@ -84,7 +84,7 @@ Model load_base(Context& ctx, const Recipe& recipe) {
   const ModelFiles files = find_model(recipe.train.base);
   LoadOptions load;
   load.tokenizer = recipe.train.tokenizer.empty() ? files.tokenizer : tokenizer_path(recipe.train.tokenizer);
-  // What stays as it is must still be differentiated through.
+  // What stays as it is must still be differentiated through: block formats are decoded once, here.
   if (recipe.method->options().frozen_backbone)
     load.dtype = recipe.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
   return load_model(ctx, files.model, load);
@@ -100,6 +100,7 @@ Model make_model(Context& ctx, const Recipe& recipe) {
                               recipe.train.init, recipe.train.seed);
   model.tokenizer = tokenizer;
   model.tokenizer_path = path;
+  move_model(ctx, model);
   return model;
 }
 
@@ -173,10 +174,7 @@ void report(const Options& o, const TrainResult& result) {
 
 int run_recipe(const Options& o, bool tune) {
   Recipe recipe = read_recipe(o);
-  ContextOptions where;
-  where.device = o.device == "cuda" ? Device::kCuda : Device::kCpu;
-  where.threads = static_cast<int>(o.threads);
-  Context ctx(where);
+  Context ctx(context_options(o.device, o.threads));
   if (o.dry_run) return dry_run(ctx, recipe, o);
   if (tune && recipe.train.base.empty()) throw UsageError("tune: -m is missing: the model to tune");
   refuse_old_run(o);

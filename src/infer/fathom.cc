@@ -17,13 +17,14 @@ std::optional<DType> type_named(const char* what, const std::string& name) {
 }
 
 ModelRuntime::Options typed(const RuntimeOptions& options) {
-  if (options.device != "cpu" && options.device != "cuda")
-    fail("the device must be cpu or cuda, got {}", printable(options.device));
+  const std::optional<DeviceName> place = parse_device(options.device);
+  if (!place) fail("the device must be {}, got {}", kDeviceNames, printable(options.device));
   ModelRuntime::Options typed;
-  typed.source = {.model = options.model,
-                  .tokenizer = options.tokenizer,
-                  .where = {options.device == "cuda" ? Device::kCuda : Device::kCpu, options.threads},
-                  .weights = type_named("weights", options.weights)};
+  typed.source = {
+      .model = options.model,
+      .tokenizer = options.tokenizer,
+      .where = {.device = place->device, .threads = options.threads, .device_index = place->index},
+      .weights = type_named("weights", options.weights)};
   typed.adapter = options.adapter;
   typed.k_type = typed.v_type = type_named("cache_type", options.cache_type);
   typed.context = options.context;

@@ -209,7 +209,7 @@ struct RuntimeOptions {
   std::string model;            // a file, a folder, org/name in the Hugging Face cache, or "builtin"
   std::string adapter = {};     // a folder; "": the model's own method, if it has one
   std::string tokenizer = {};   // a file; "": the model's own
-  std::string device = "cpu";   // or "cuda"
+  std::string device = "cpu";   // or "cuda", "cuda:N"
   int threads = 0;              // 0: one for each core that this process may use
   std::string weights = {};     // type that they are converted to, such as "q8_0"; "": as stored
   std::string cache_type = {};  // of keys and values; "": f16, or f32 where weights is "f32"

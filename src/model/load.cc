@@ -43,13 +43,13 @@ void take_weight(Context& ctx, const WeightSpec& spec, const std::string& name, 
   *spec.tensor = spec.matrix ? aligned(stored) : convert_tensor(ctx, aligned(stored), DType::kF32);
 }
 
-void derive_frequencies(Context& ctx, Model& model) {
+void derive_frequencies(Model& model) {
   const auto table = [&](const RopeConfig& rope, const Tensor& factors) {
     std::vector<float> values = inverse_frequencies(rope, model.config.head_dim);
     for (size_t i = 0; i < values.size() && factors; ++i) values[i] /= factors.data<float>()[i];
     Tensor out = Tensor::owned(Device::kCpu, DType::kF32, {static_cast<int64_t>(values.size())});
     std::memcpy(out.raw(), values.data(), values.size() * sizeof(float));
-    return out.to(ctx, ctx.device());
+    return out;
   };
   model.weights.frequencies = table(model.config.rope, model.weights.rope_factors);
   model.weights.local_frequencies = table(model.config.local_rope, {});
@@ -124,17 +124,21 @@ Model load_model(Context& ctx, const std::string& path, const LoadOptions& optio
     take_weight(ctx, spec, name, *stored, model.path);
   }
   source.refuse_rest(model);
-  derive_frequencies(ctx, model);
+  derive_frequencies(model);
   if (options.dtype) convert_weights(ctx, model, *options.dtype, true);
   if (model.config.tied) model.weights.output = model.weights.embedding;
   check_token_ids(model);
-  model.device = ctx.device();
-  if (ctx.device() != Device::kCpu) {
-    for (const WeightSpec& spec : weight_specs(model.config, model.weights))
-      *spec.tensor = spec.tensor->to(ctx, ctx.device());
-    if (model.config.tied) model.weights.output = model.weights.embedding;
-  }
+  move_model(ctx, model);
   return model;
+}
+
+void move_model(Context& ctx, Model& model) {
+  const auto move = [&](Tensor& tensor) { tensor = tensor.to(ctx, ctx.device()); };
+  for (const WeightSpec& spec : weight_specs(model.config, model.weights)) move(*spec.tensor);
+  if (model.config.tied) model.weights.output = model.weights.embedding;
+  move(model.weights.frequencies);
+  move(model.weights.local_frequencies);
+  model.device = ctx.device();
 }
 
 void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {

@@ -17,6 +17,9 @@ struct LoadOptions {
 // A Hugging Face directory, a .gguf or a llama2.c .bin. Anything else is refused with what it looks like.
 Model load_model(Context& ctx, const std::string& path, const LoadOptions& options = {});
 
+// Its weights, all of them, to the context's device; those that are there already stay.
+void move_model(Context& ctx, Model& model);
+
 // tensor: (…, n) on the CPU, its rows decoded and encoded again; itself when it has that dtype already.
 Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
 

@@ -143,7 +143,8 @@ class Method {
   // What the pass of a micro-batch recorded, after its gradients; the first of a step is part 0. Then
   // adjust() and, once the optimiser has stepped, after_step(): what follows from all of them.
   virtual void observe(Context&, SkipState&, int64_t /*part*/) {}
-  // The step's gradients of parameters(), in their order, before the optimiser takes them.
+  // The step's gradients of parameters(), in their order, before the optimiser takes them: views of what it
+  // takes, f32 of the parameters' shapes, on the context's device.
   virtual void adjust(Context&, std::span<const Tensor> /*gradients*/) {}
   virtual void after_step(Context&) {}
   // After the last step: fits what follows from everything else that has learned. Returns what there is to

@@ -153,7 +153,7 @@ TEST(Priced, TheGradientHoldsTheBudget) {
     std::vector<std::vector<float>> gradients;
     for (const MethodParameter& each : rig.policy->parameters(rig.model.config))
       gradients.emplace_back(static_cast<size_t>(each.shape.numel()), 1.0f);
-    adjust(rig, gradients);
+    adjust_gradients(rig, gradients);
     return gradients;
   };
   const std::vector<std::vector<float>> held = adjusted("");

@@ -178,6 +178,16 @@ class Surrogate final : public ForwardingPolicy {
   mutable Tensor before_;  // h before the block
 };
 
+// What the method's adjust() makes of the gradients of its parameters.
+inline void adjust_gradients(Rig& rig, std::span<std::vector<float>> gradients) {
+  const ArenaScope scope(rig.ctx);
+  std::vector<Tensor> tensors;
+  for (const std::vector<float>& each : gradients)
+    tensors.push_back(Tensor::from(rig.ctx, each, {static_cast<int64_t>(each.size())}));
+  rig.policy->adjust(rig.ctx, rig.model.config, tensors);
+  for (size_t i = 0; i < gradients.size(); ++i) copy_to_host(rig.ctx, tensors[i], gradients[i]);
+}
+
 // Along the gradient and along a random direction, for every parameter from `first` to before `last`.
 inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vector<float>>& gradients,
                                const std::function<double()>& loss, size_t first = 0, double tolerance = 0.02,
@@ -220,18 +230,6 @@ inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vect
   }
 }
 
-// adjust() on the rig's device, of gradients on the host.
-inline void adjust(Rig& rig, std::span<std::vector<float>> gradients) {
-  Context& ctx = rig.ctx;
-  const ArenaScope scope(ctx);
-  std::vector<Tensor> there;
-  const std::vector<MethodParameter> parameters = rig.policy->parameters(rig.model.config);
-  for (size_t i = 0; i < parameters.size(); ++i)
-    there.push_back(Tensor::from(ctx, gradients[i], parameters[i].shape));
-  rig.policy->adjust(ctx, rig.model.config, there);
-  for (size_t i = 0; i < parameters.size(); ++i) copy_to_host(ctx, there[i], gradients[i]);
-}
-
 // What a config makes of a small model: its tensors at the start, logits by its own rule, at a budget and by
 // the batch's quantile, three training steps' losses, gradients and controllers.
 inline std::vector<float> numbers_of(const std::string& json, Device device = Device::kCpu) {
@@ -261,7 +259,7 @@ inline std::vector<float> numbers_of(const std::string& json, Device device = De
     Trained trained =
         trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
     rig.policy->observe(rig.ctx, *state, 0);
-    adjust(rig, std::span(trained.gradients).subspan(trainer.backbone()));
+    adjust_gradients(rig, std::span(trained.gradients).subspan(trainer.backbone()));
     rig.policy->after_step(rig.ctx);
     state->pass.units.clear();
     all.push_back(static_cast<float>(trained.loss));

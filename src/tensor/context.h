@@ -93,8 +93,8 @@ void on_device(Context& ctx, Fn&& fn) {
   }
 }
 
-// For what only the CPU does yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm", [&](CpuBackend
-// dev) …).
+// For what only the CPU's kernels do yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm",
+// [&](CpuBackend dev) …).
 template <class Fn>
 void on_cpu(Context& ctx, const char* what, Fn&& fn) {
   if (ctx.device() == Device::kCuda)

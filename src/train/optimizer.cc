@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 
 #include "base/format.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 namespace {
-
-constexpr int64_t kSumBlock = 4096;  // fixed: the sum's order must not depend on the threads
-constexpr int64_t kGrain = 1 << 14;
 
 // The kind's own numbers where the config has none.
 OptimizerConfig complete(OptimizerConfig config) {
@@ -61,9 +57,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const P
                                               : make_adafactor(complete(config), parameters);
 }
 
-void Optimizer::step(Context& ctx, ParameterSet& parameters, double rate) {
+void Optimizer::add_state(const std::string& name, const ParameterSet& parameters, int64_t size) {
+  state_.push_back({name, Tensor::owned(parameters.values().device(), DType::kF32, {size})});
+}
+
+void Optimizer::step(Context& ctx, ParameterSet& parameters, const OptimizerStep& step) {
   ++steps_;
-  update(ctx, parameters, rate);
+  update(ctx, parameters, step);
   parameters.refresh(ctx);
 }
 
@@ -71,7 +71,8 @@ std::vector<NamedTensor> Optimizer::state() const {
   return state_;
 }
 
-void Optimizer::load(std::span<const NamedTensor> state, int64_t steps, const std::string& where) {
+void Optimizer::load(Context& ctx, std::span<const NamedTensor> state, int64_t steps,
+                     const std::string& where) {
   for (NamedTensor& own : state_) {
     const auto found = std::find_if(state.begin(), state.end(),
                                     [&](const NamedTensor& other) { return other.name == own.name; });
@@ -80,35 +81,10 @@ void Optimizer::load(std::span<const NamedTensor> state, int64_t steps, const st
       fail("{}: the optimiser's '{}' must be f32 {}, got {} {}", where, own.name,
            to_string(own.tensor.shape()), name_of(found->tensor.dtype()), to_string(found->tensor.shape()));
     }
-    std::memcpy(own.tensor.raw(), found->tensor.raw(), static_cast<size_t>(own.tensor.nbytes()));
+    copy_bytes(ctx, own.tensor.raw(), own.tensor.device(), found->tensor.raw(), Device::kCpu,
+               static_cast<size_t>(own.tensor.nbytes()));
   }
   steps_ = steps;
-}
-
-double gradient_norm(Context& ctx, ParameterSet& parameters) {
-  const std::span<const float> gradients = parameters.gradients();
-  const auto size = static_cast<int64_t>(gradients.size()), blocks = (size + kSumBlock - 1) / kSumBlock;
-  std::vector<double> sums(static_cast<size_t>(blocks));
-  ctx.pool().parallel_for(blocks, 1, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) {
-      double sum = 0;
-      for (int64_t i = block * kSumBlock; i < std::min(size, (block + 1) * kSumBlock); ++i) {
-        const auto value = static_cast<double>(gradients[static_cast<size_t>(i)]);
-        sum += value * value;
-      }
-      sums[static_cast<size_t>(block)] = sum;
-    }
-  });
-  double total = 0;
-  for (double sum : sums) total += sum;
-  return std::sqrt(total);
-}
-
-void scale_gradients(Context& ctx, ParameterSet& parameters, float factor) {
-  float* gradients = parameters.gradients().data();
-  ctx.pool().parallel_for(parameters.size(), kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) gradients[i] *= factor;
-  });
 }
 
 }  // namespace fathom

@@ -1,5 +1,5 @@
-// Optimisers over the flat buffers. Each number is computed by one thread in a fixed order, so results do not
-// depend on the number of threads.
+// Optimisers over the flat buffers, on the device that holds them (ops/optimizer). Results do not depend on
+// the number of threads.
 #pragma once
 
 #include <cstdint>
@@ -40,21 +40,28 @@ struct OptimizerConfig {
   }
 };
 
+struct OptimizerStep {
+  double rate = 0;            // the learning rate
+  float gradient_factor = 1;  // multiplies every gradient: what clipping leaves of it
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // One step at this learning rate, from the gradients as they are. The bf16 copies are refreshed.
-  void step(Context& ctx, ParameterSet& parameters, double rate);
+  // One step, from the gradients as they are. The bf16 copies are refreshed. Nothing is waited for.
+  void step(Context& ctx, ParameterSet& parameters, const OptimizerStep& step);
   int64_t steps() const { return steps_; }
 
-  std::vector<NamedTensor> state() const;  // views
-  // From a checkpoint; a tensor that is missing or does not fit is a UserError that starts with `where`.
-  void load(std::span<const NamedTensor> state, int64_t steps, const std::string& where);
+  std::vector<NamedTensor> state() const;  // views, on the parameters' device
+  // From a checkpoint, whose tensors are on the CPU; one that is missing or does not fit is a UserError that
+  // starts with `where`.
+  void load(Context& ctx, std::span<const NamedTensor> state, int64_t steps, const std::string& where);
 
  protected:
   explicit Optimizer(const OptimizerConfig& config) : config_(config) {}
-  virtual void update(Context& ctx, ParameterSet& parameters, double rate) = 0;
+  virtual void update(Context& ctx, ParameterSet& parameters, const OptimizerStep& step) = 0;
+  void add_state(const std::string& name, const ParameterSet& parameters, int64_t size);  // f32, zeros
 
   OptimizerConfig config_;
   int64_t steps_ = 0;
@@ -68,9 +75,5 @@ void check_optimizer(const OptimizerConfig& config);
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, const ParameterSet& parameters);
 std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, const ParameterSet& parameters);
 std::unique_ptr<Optimizer> make_adafactor(const OptimizerConfig& config, const ParameterSet& parameters);
-
-// The norm of all gradients together.
-double gradient_norm(Context& ctx, ParameterSet& parameters);
-void scale_gradients(Context& ctx, ParameterSet& parameters, float factor);
 
 }  // namespace fathom

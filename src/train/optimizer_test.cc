@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
+#include "train/flat_values_test.h"
 #include "train/schedule.h"
 #include "train/temporary_folder_test.h"
 
@@ -34,9 +35,11 @@ struct Weights {
   }
 };
 
-void set_gradients(ParameterSet& set, int step) {
-  fill(set.gradients().data() + set.list()[0].begin, 35, 0, step);
-  fill(set.gradients().data() + set.list()[1].begin, 9, 100, step);
+void set_gradients(Context& ctx, ParameterSet& set, int step) {
+  std::vector<float> gradients(static_cast<size_t>(set.size()));
+  fill(gradients.data() + set.list()[0].begin, 35, 0, step);
+  fill(gradients.data() + set.list()[1].begin, 9, 100, step);
+  set_values(ctx, set.gradients(), gradients);
 }
 
 class Optimizers : public testing::Test {
@@ -48,8 +51,8 @@ class Optimizers : public testing::Test {
     ParameterSet set(ctx_, weights.specs(), Precision::kF32);
     const auto optimizer = make_optimizer(config, set);
     for (int step = 1; step <= 6; ++step) {
-      set_gradients(set, step);
-      optimizer->step(ctx_, set, 0.01 * step);
+      set_gradients(ctx_, set, step);
+      optimizer->step(ctx_, set, {0.01 * step});
       const Json& want = goldens.at(name).at(static_cast<size_t>(step - 1));
       for (const NamedTensor& got : set.named_values()) {
         for (int64_t i = 0; i < got.tensor.numel(); ++i)
@@ -89,10 +92,13 @@ TEST_F(Optimizers, AdafactorMovesWhatIsZero) {
   Tensor zeros = Tensor::owned(Device::kCpu, DType::kF32, {9});
   ParameterSet set(ctx_, {{"zeros", &zeros, {}, false, false, 1}}, Precision::kF32);
   const auto optimizer = make_optimizer({.kind = OptimizerKind::kAdafactor, .beta1 = 0}, set);
-  fill(set.gradients().data(), 9, 0, 1);
-  optimizer->step(ctx_, set, 0.1);
+  std::vector<float> gradients(static_cast<size_t>(set.size()));
+  fill(gradients.data(), 9, 0, 1);
+  set_values(ctx_, set.gradients(), gradients);
+  optimizer->step(ctx_, set, {0.1});
   double squares = 0;
-  for (const float value : set.values()) squares += static_cast<double>(value) * static_cast<double>(value);
+  for (const float value : host_values(ctx_, set.values()))
+    squares += static_cast<double>(value) * static_cast<double>(value);
   EXPECT_NEAR(std::sqrt(squares / 9), 1e-4, 1e-8);  // 0.1 · 1e-3, the update clipped to 1
 }
 
@@ -108,17 +114,17 @@ TEST_F(Optimizers, StateGoesOnWhereItWasSaved) {
     for (int step = 1; step <= 6; ++step) {
       if (step == 4) {
         resumed.load(one, set.named_values(), "test");
-        again->load(optimizer->state(), optimizer->steps(), "test");
+        again->load(one, optimizer->state(), optimizer->steps(), "test");
       }
-      set_gradients(set, step);
-      set_gradients(resumed, step);
-      optimizer->step(ctx_, set, 0.01);
-      if (step >= 4) again->step(one, resumed, 0.01);
+      set_gradients(ctx_, set, step);
+      set_gradients(one, resumed, step);
+      optimizer->step(ctx_, set, {0.01});
+      if (step >= 4) again->step(one, resumed, {0.01});
     }
-    for (size_t i = 0; i < set.values().size(); ++i) ASSERT_EQ(set.values()[i], resumed.values()[i]);
+    EXPECT_EQ(host_values(ctx_, set.values()), host_values(one, resumed.values()));
     for (int64_t i = 0; i < 35; ++i)
       ASSERT_EQ(weights.matrix.data<uint16_t>()[i], other.matrix.data<uint16_t>()[i]);
-    EXPECT_NE(error_of([&] { again->load({}, 1, "here"); }).find("is missing"), std::string::npos);
+    EXPECT_NE(error_of([&] { again->load(one, {}, 1, "here"); }).find("is missing"), std::string::npos);
   }
 }
 
@@ -132,15 +138,38 @@ TEST_F(Optimizers, ThreadsDoNotMatter) {
       ParameterSet set(ctx, {{"wide", &wide, {}, true, true, 0.5f}}, Precision::kF32);
       const auto optimizer = make_optimizer({.kind = kind, .weight_decay = 0.1f}, set);
       for (int step = 1; step <= 3; ++step) {
-        fill(set.gradients().data(), wide.numel(), 0, step);
-        scale_gradients(ctx, set, static_cast<float>(1 / gradient_norm(ctx, set)));
-        EXPECT_NEAR(gradient_norm(ctx, set), 1, 1e-5);
-        optimizer->step(ctx, set, 0.01);
+        std::vector<float> gradients(static_cast<size_t>(set.size()));
+        fill(gradients.data(), wide.numel(), 0, step);
+        set_values(ctx, set.gradients(), gradients);
+        optimizer->step(ctx, set, {0.01, 0.37f});
       }
-      results.emplace_back(set.values().begin(), set.values().end());
+      results.push_back(host_values(ctx, set.values()));
     }
     EXPECT_EQ(results[0], results[1]);
     EXPECT_EQ(results[0], results[2]);
+  }
+}
+
+// The factor is what scaled gradients would give, bit for bit: clipping.
+TEST_F(Optimizers, TheFactorScalesTheGradients) {
+  for (OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdafactor}) {
+    std::vector<std::vector<float>> results;
+    for (const bool inside : {true, false}) {
+      Weights weights;
+      ParameterSet set(ctx_, weights.specs(), Precision::kF32);
+      const auto optimizer = make_optimizer({.kind = kind, .weight_decay = 0.1f}, set);
+      for (int step = 1; step <= 3; ++step) {
+        set_gradients(ctx_, set, step);
+        if (!inside) {
+          std::vector<float> gradients = host_values(ctx_, set.gradients());
+          for (float& g : gradients) g *= 0.3f;
+          set_values(ctx_, set.gradients(), gradients);
+        }
+        optimizer->step(ctx_, set, {0.01, inside ? 0.3f : 1.0f});
+      }
+      results.push_back(host_values(ctx_, set.values()));
+    }
+    EXPECT_EQ(results[0], results[1]);
   }
 }
 
@@ -172,10 +201,10 @@ TEST_F(Optimizers, ConfigValuesCount) {
     ParameterSet set(ctx_, weights.specs(), Precision::kF32);
     const auto optimizer = make_optimizer(config, set);
     for (int step = 1; step <= 3; ++step) {
-      set_gradients(set, step);
-      optimizer->step(ctx_, set, 0.01);
+      set_gradients(ctx_, set, step);
+      optimizer->step(ctx_, set, {0.01});
     }
-    return std::vector<float>(set.values().begin(), set.values().end());
+    return host_values(ctx_, set.values());
   };
   const std::vector<float> plain = after({.kind = adafactor, .beta1 = 0});
   EXPECT_EQ(after({.kind = adafactor, .beta1 = 0, .beta2 = 0.99f, .eps = 1e-30f}), plain);

@@ -1,26 +1,30 @@
 #include "train/parameters.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
+#include <numeric>
 
 #include "base/format.h"
 #include "model/load.h"
 #include "model/weights.h"
-#include "ops/kernels/row_access.h"
-#include "quant/half.h"
+#include "ops/linear/round_to_bf16.h"
+#include "ops/rows/fill.h"
+#include "tensor/memory.h"
 #include "tensor/tape.h"
 
 namespace fathom {
 namespace {
 
-// Each parameter begins at a multiple of this many floats: a cache line of its own.
+// Each parameter begins at a multiple of this many elements: a cache line of its own.
 constexpr int64_t kAlign = 16;
-constexpr int64_t kBlock = 1 << 14;  // elements that a thread takes at least
+constexpr int64_t kRow = 4096;  // elements of a row that is rounded at once, at most
+
+int64_t room_of(int64_t size) {
+  return (size + kAlign - 1) / kAlign * kAlign;
+}
 
 Tensor part(const Tensor& flat, int64_t begin, const Shape& shape) {
-  return Tensor::view(Device::kCpu, flat.data<float>() + begin, DType::kF32, shape, flat.owner());
+  return flat.rows(begin, shape.numel()).reshape(shape);
 }
 
 }  // namespace
@@ -47,39 +51,61 @@ ParameterSet::ParameterSet(Context& ctx, std::vector<ParameterSpec> specs, Preci
     Parameter parameter{std::move(spec), {}, size_, 0, {}};
     parameter.shape = parameter.spec.tensor->shape();
     parameter.size = parameter.shape.numel();
-    size_ += (parameter.size + kAlign - 1) / kAlign * kAlign;
+    size_ += room_of(parameter.size);
     list_.push_back(std::move(parameter));
   }
-  master_ = Tensor::owned(Device::kCpu, DType::kF32, {size_});
-  gradient_ = Tensor::owned(Device::kCpu, DType::kF32, {size_});
+  master_ = Tensor::owned(ctx.device(), DType::kF32, {size_});
+  gradient_ = Tensor::owned(ctx.device(), DType::kF32, {size_});
+  if (precision == Precision::kBf16) make_halves(ctx.device());
   for (Parameter& parameter : list_) {
-    const Tensor values = convert_tensor(ctx, *parameter.spec.tensor, DType::kF32);
+    const Tensor values = convert_tensor(ctx, parameter.spec.tensor->to(ctx, Device::kCpu), DType::kF32);
     Tensor master = part(master_, parameter.begin, parameter.shape);
-    std::memcpy(master.raw(), values.raw(), static_cast<size_t>(values.nbytes()));
-    if (precision == Precision::kBf16 && parameter.spec.matrix)
-      parameter.half = Tensor::owned(Device::kCpu, DType::kBF16, parameter.shape);
+    copy_bytes(ctx, master.raw(), master.device(), values.raw(), Device::kCpu,
+               static_cast<size_t>(values.nbytes()));
     const Tensor trained = parameter.half ? parameter.half : master;
-    *parameter.spec.tensor = fathom::parameter(trained, part(gradient_, parameter.begin, parameter.shape));
+    *parameter.spec.tensor = fathom::parameter(trained, gradient(parameter));
     for (Tensor* alias : parameter.spec.aliases) *alias = *parameter.spec.tensor;
   }
   refresh(ctx);
 }
 
+// Only matrices have a place there, so those that multiply the same rows (q, k and v; gate and up) are one
+// block of memory whatever stands between them in the list.
+void ParameterSet::make_halves(Device device) {
+  int64_t size = 0;
+  const Parameter* before = nullptr;  // the one before in the list, where it has a copy
+  for (const Parameter& parameter : list_) {
+    const int64_t room = room_of(parameter.size);
+    if (parameter.spec.matrix) {
+      if (!before) half_runs_.push_back({parameter.begin, 0, size});
+      half_runs_.back().size += room;
+      size += room;
+    }
+    before = parameter.spec.matrix ? &parameter : nullptr;
+  }
+  half_ = Tensor::owned(device, DType::kBF16, {size});
+  int64_t begin = 0;
+  for (Parameter& parameter : list_) {
+    if (!parameter.spec.matrix) continue;
+    parameter.half = part(half_, begin, parameter.shape);
+    begin += room_of(parameter.size);
+  }
+}
+
+Tensor ParameterSet::gradient(const Parameter& parameter) const {
+  return part(gradient_, parameter.begin, parameter.shape);
+}
+
 void ParameterSet::zero_gradients(Context& ctx) {
-  float* gradient = gradient_.data<float>();
-  ctx.pool().parallel_for(
-      size_, kBlock, [&](int64_t begin, int64_t end) { std::fill(gradient + begin, gradient + end, 0.0f); });
+  fill(ctx, gradient_, 0.0f);
 }
 
 void ParameterSet::refresh(Context& ctx) {
-  const auto round = row_kernels(ctx.isa()).to_bf16;
-  for (Parameter& parameter : list_) {
-    if (!parameter.half) continue;
-    const float* master = master_.data<float>() + parameter.begin;
-    auto* half = parameter.half.data<uint16_t>();
-    ctx.pool().parallel_for(parameter.size, kBlock, [&](int64_t begin, int64_t end) {
-      round(master + begin, half + begin, end - begin);
-    });
+  for (const HalfRun& run : half_runs_) {
+    const int64_t width = std::gcd(run.size, kRow);
+    const Shape shape{run.size / width, width};
+    Tensor half = part(half_, run.half_begin, shape);
+    round_to_bf16(ctx, part(master_, run.begin, shape), half);
   }
 }
 
@@ -101,7 +127,9 @@ void ParameterSet::load(Context& ctx, std::span<const NamedTensor> tensors, cons
       fail("{}: tensor '{}' must be f32 {}, got {} {}", where, parameter.spec.name,
            to_string(parameter.shape), name_of(stored.dtype()), to_string(stored.shape()));
     }
-    std::memcpy(master_.data<float>() + parameter.begin, stored.raw(), static_cast<size_t>(stored.nbytes()));
+    Tensor master = part(master_, parameter.begin, parameter.shape);
+    copy_bytes(ctx, master.raw(), master.device(), stored.raw(), Device::kCpu,
+               static_cast<size_t>(stored.nbytes()));
   }
   refresh(ctx);
 }

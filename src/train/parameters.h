@@ -1,5 +1,5 @@
 // What is trained, as one list: f32 master values and gradients each in one flat buffer, in the order of the
-// list.
+// list, on the context's device.
 #pragma once
 
 #include <span>
@@ -32,32 +32,42 @@ class ParameterSet {
     ParameterSpec spec;
     Shape shape;
     int64_t begin = 0, size = 0;  // in the flat buffers
-    Tensor half;                  // bf16, where the tensor is trained so
+    Tensor half;  // bf16, where the tensor is trained so; neighbours in the list are neighbours in memory
   };
 
   // Copies every value into the master buffer and points the tensors at what training moves: the master
   // itself (f32), or a bf16 copy of it for matrices. While a tape records, their gradients add up in the flat
-  // buffer. Values are on the CPU.
+  // buffer. The values may be on the CPU or on the context's device; what trains is on the latter.
   ParameterSet(Context& ctx, std::vector<ParameterSpec> specs, Precision precision);
 
   const std::vector<Parameter>& list() const { return list_; }
   int64_t size() const { return size_; }
-  std::span<float> values() { return {master_.data<float>(), static_cast<size_t>(size_)}; }
-  std::span<float> gradients() { return {gradient_.data<float>(), static_cast<size_t>(size_)}; }
+  // The flat buffers, f32 (size).
+  const Tensor& values() const { return master_; }
+  const Tensor& gradients() const { return gradient_; }
+  Tensor gradient(const Parameter& parameter) const;  // its part of the buffer, in its shape
 
   void zero_gradients(Context& ctx);
   void refresh(Context& ctx);  // the bf16 copies, after the master has moved
 
   // The master values by name, views.
   std::vector<NamedTensor> named_values() const;
-  // Copies a checkpoint's tensors into the master; each must be there, f32, of its shape. `where` starts the
-  // message.
+  // Copies a checkpoint's tensors (on the CPU) into the master; each must be there, f32, of its shape.
+  // `where` starts the message.
   void load(Context& ctx, std::span<const NamedTensor> tensors, const std::string& where);
 
  private:
+  // Parameters with a bf16 copy that follow each other: one piece of the master, one of the copies.
+  struct HalfRun {
+    int64_t begin = 0, size = 0, half_begin = 0;
+  };
+  void make_halves(Device device);
+
   std::vector<Parameter> list_;
   int64_t size_ = 0;
   Tensor master_, gradient_;
+  Tensor half_;  // bf16 (elements): the copies
+  std::vector<HalfRun> half_runs_;
 };
 
 }  // namespace fathom

@@ -4,8 +4,10 @@
 
 #include <cmath>
 
+#include "model/load.h"
 #include "quant/half.h"
 #include "tensor/tape.h"
+#include "train/flat_values_test.h"
 #include "train/initial_model.h"
 #include "train/temporary_folder_test.h"
 
@@ -53,23 +55,64 @@ TEST(ParameterSet, PointsTheModelAtWhatTrains) {
   Model model = initial_model(ctx, small(true), {}, 1);
   const float before = model.weights.embedding.data<float>()[7];
   ParameterSet set(ctx, model_parameters(model), Precision::kBf16);
-  EXPECT_EQ(set.values()[7], before);
+  EXPECT_EQ(host_values(ctx, set.values())[7], before);
   EXPECT_EQ(model.weights.embedding.dtype(), DType::kBF16);
   EXPECT_EQ(model.weights.output.raw(), model.weights.embedding.raw());            // tied
   EXPECT_EQ(model.weights.output.gradient(), model.weights.embedding.gradient());  // and learns as one
   EXPECT_EQ(model.weights.final_norm.dtype(), DType::kF32);
-  set.values()[7] = 1.5f;
+  std::vector<float> values = host_values(ctx, set.values());
+  values[7] = 1.5f;
+  set_values(ctx, set.values(), values);
   EXPECT_EQ(model.weights.embedding.data<uint16_t>()[7], bf16_of_f32(before));
   set.refresh(ctx);
   EXPECT_EQ(model.weights.embedding.data<uint16_t>()[7], bf16_of_f32(1.5f));
   model.weights.embedding.gradient()->value.data<float>()[7] = 3;
-  EXPECT_EQ(set.gradients()[7], 3);
+  EXPECT_EQ(host_values(ctx, set.gradients())[7], 3);
   set.zero_gradients(ctx);
-  EXPECT_EQ(set.gradients()[7], 0);
+  EXPECT_EQ(host_values(ctx, set.gradients())[7], 0);
   for (const ParameterSet::Parameter& parameter : set.list())
     EXPECT_EQ(parameter.spec.decay, parameter.shape.rank() == 2);
   EXPECT_EQ(error_of([&] { set.load(ctx, {}, "here"); }),
             "here: tensor 'model.embed_tokens.weight' is missing");
+}
+
+// What multiplies the same rows is one block of memory, biases between or not.
+TEST(ParameterSet, MatricesOfOneInputAreNeighbours) {
+  Context ctx({.threads = 1});
+  for (const bool biased : {false, true}) {
+    ModelConfig config = small(false);
+    config.qkv_bias = config.ffn_bias = biased;
+    Model model = initial_model(ctx, config, {}, 1);
+    const Tensor up = model.weights.blocks[1].up;
+    const ParameterSet set(ctx, model_parameters(model), Precision::kBf16);
+    const auto follows = [](const Tensor& first, const Tensor& second) {
+      return first.data<uint16_t>() + first.numel() == second.data<uint16_t>();
+    };
+    for (const BlockWeights& block : model.weights.blocks) {
+      EXPECT_TRUE(follows(block.q, block.k) && follows(block.k, block.v) && follows(block.gate, block.up));
+      EXPECT_EQ(block.q_bias.defined(), biased);
+    }
+    for (int64_t i = 0; i < up.numel(); ++i)
+      ASSERT_EQ(model.weights.blocks[1].up.data<uint16_t>()[i], bf16_of_f32(up.data<float>()[i])) << i;
+  }
+}
+
+// On a device that the host cannot touch, from values here or there.
+TEST(ParameterSet, LivesOnTheContextsDevice) {
+  std::vector<std::vector<float>> all;
+  for (const bool moved : {false, true}) {
+    Context ctx({.device = Device::kGuarded, .threads = 2});
+    Model model = initial_model(ctx, small(true), {}, 1);
+    if (moved) move_model(ctx, model);
+    ParameterSet set(ctx, model_parameters(model), Precision::kBf16);
+    EXPECT_EQ(model.weights.embedding.device(), Device::kGuarded);
+    EXPECT_EQ(model.weights.embedding.gradient()->value.device(), Device::kGuarded);
+    const Tensor half = model.weights.embedding.to(ctx, Device::kCpu);
+    all.push_back(host_values(ctx, set.values()));
+    for (int64_t i = 0; i < half.numel(); ++i)
+      ASSERT_EQ(half.data<uint16_t>()[i], bf16_of_f32(all.back()[static_cast<size_t>(i)]));
+  }
+  EXPECT_EQ(all[0], all[1]);
 }
 
 }  // namespace

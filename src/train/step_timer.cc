@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/rng.h"
+#include "model/load.h"
 #include "train/initial_model.h"
 
 namespace fathom {
@@ -11,7 +12,9 @@ StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options)
     : ctx_(ctx),
       options_(options),
       method_(MethodPolicy::from_json(options.method, "bench")),
-      model_(initial_model(ctx, options.model, {}, 1)) {
+      model_(initial_model(ctx, options.model, {}, 1)),
+      tape_(ctx.device()) {
+  move_model(ctx, model_);
   method_->check(options.model);
   std::vector<ParameterSpec> specs = model_parameters(model_);
   for (const MethodParameter& own : method_->parameters(options.model))
@@ -40,6 +43,14 @@ TrainBatch StepTimer::random_part() const {
   return part;
 }
 
+size_t StepTimer::device_bytes() const {
+  int64_t bytes = parameters_->values().nbytes() + parameters_->gradients().nbytes();
+  for (const ParameterSet::Parameter& parameter : parameters_->list())
+    bytes += parameter.half ? parameter.half.nbytes() : 0;
+  for (const NamedTensor& state : optimizer_->state()) bytes += state.tensor.nbytes();
+  return static_cast<size_t>(bytes) + tape_.held_bytes();
+}
+
 StepTimer::Seconds StepTimer::step() {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point start) {
@@ -52,12 +63,13 @@ StepTimer::Seconds StepTimer::step() {
   PartRunner::Options options;
   options.step = {true, 0, steps_, method_->share_at(steps_, 1, 1)};
   PartRunner runner(ctx_, tape_, model_, *method_, options);
-  runner.run(part, part.weight_sum, false);
-  skip_ratio_ = runner.figures().skip_ratio();
-  const double pass = since(pass_start);
-  const double norm = gradient_norm(ctx_, *parameters_);
-  if (norm > 1) scale_gradients(ctx_, *parameters_, static_cast<float>(1 / norm));
-  optimizer_->step(ctx_, *parameters_, 1e-4);
+  runner.run(part, part.weight_sum);
+  const PartFigures figures = runner.finish(parameters_->gradients());
+  const double pass = since(pass_start), norm = figures.gradient_norm;
+  skip_ratio_ = figures.skip_ratio();
+  optimizer_->step(ctx_, *parameters_, {1e-4, norm > 1 ? static_cast<float>(1 / norm) : 1.0f});
+  const Tensor moved = parameters_->values().rows(0, 1);
+  read_scalars(ctx_, std::span(&moved, 1));  // waits until the optimiser is done
   ++steps_;
   return {since(start), pass};
 }

@@ -24,13 +24,14 @@ class StepTimer {
   StepTimer(Context& ctx, const StepTimerOptions& options);
 
   struct Seconds {
-    double all = 0;   // forward, loss, backward, clipping, AdamW
-    double pass = 0;  // without the last two
+    double all = 0;   // forward, loss, backward, the gradients' norm, AdamW
+    double pass = 0;  // without the last one
   };
   Seconds step();
   int64_t rows() const { return options_.batch * options_.context; }
   double skip_ratio() const { return skip_ratio_; }  // of the last step
   size_t activation_bytes() const { return tape_.peak_bytes(); }
+  size_t device_bytes() const;  // values, gradients, optimiser and activations
 
  private:
   TrainBatch random_part() const;
@@ -41,7 +42,7 @@ class StepTimer {
   Model model_;
   std::unique_ptr<ParameterSet> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
-  Tape tape_{Device::kCpu};
+  Tape tape_;
   int64_t steps_ = 0;
   double skip_ratio_ = 0;
 };

@@ -3,20 +3,10 @@
 #include "model/flops.h"
 #include "model/transformer.h"
 #include "ops/loss/cross_entropy.h"
+#include "ops/optimizer/gradient_norm.h"
 #include "tensor/arena.h"
 
 namespace fathom {
-namespace {
-
-int64_t kept_rows(Context& ctx, const RowSet& kept) {
-  if (kept.is_all()) return kept.capacity();
-  if (kept.is_none()) return 0;
-  int32_t count = 0;
-  copy_to_host(ctx, kept.count(), std::span(&count, 1));
-  return count;
-}
-
-}  // namespace
 
 double PartFigures::skip_ratio() const {
   return units > 0 ? 1 - static_cast<double>(kept) / static_cast<double>(units) : 0;
@@ -24,12 +14,6 @@ double PartFigures::skip_ratio() const {
 
 double PartFigures::net_flops() const {
   return dense > 0 ? static_cast<double>(madds) / static_cast<double>(dense) : 1;
-}
-
-double value_of(Context& ctx, const Tensor& scalar) {
-  float value = 0;
-  copy_to_host(ctx, scalar, std::span(&value, 1));
-  return static_cast<double>(value);
 }
 
 std::vector<BatchRow> rows_of(const TrainBatch& part) {
@@ -65,17 +49,56 @@ Tensor PartRunner::teach(const Batch& batch) {
 }
 
 Tensor PartRunner::forward_counted(const PartInput& input, SkipState& state) {
-  const Work before = ctx_.counters().total();
+  const bool counts = options_.measures.work;
+  const Work before = counts ? ctx_.counters().total() : Work();
   Tensor logits = forward(ctx_, model_, input.batch, FreshPass{options_.recompute}, method_, state);
-  figures_.madds += (ctx_.counters().total() - before).madds;
-  const DenseWork dense = dense_work(model_.config, input.rows);
-  figures_.dense += dense.block_madds + dense.output_madds;
-  for (const UnitRecord& unit : state.pass.units) figures_.kept += kept_rows(ctx_, unit.decision.kept);
+  if (counts) {
+    figures_.madds += (ctx_.counters().total() - before).madds;
+    const DenseWork dense = dense_work(model_.config, input.rows);
+    figures_.dense += dense.block_madds + dense.output_madds;
+  }
+  for (const UnitRecord& unit : state.pass.units) {
+    const RowSet& kept = unit.decision.kept;
+    if (kept.is_all()) figures_.kept += kept.capacity();
+    if (kept.count()) keep_number(Number::kKept, kept.count());
+  }
   figures_.units += input.batch.rows() * 2 * model_.config.layers;
   return logits;
 }
 
-void PartRunner::run(const TrainBatch& part, double weight_sum, bool want_ce) {
+// Its memory is the tape's, which outlives the part.
+void PartRunner::keep_number(Number kind, const Tensor& number) {
+  numbers_.push_back(detach(number));
+  kinds_.push_back(kind);
+}
+
+void PartRunner::add_number(Number kind, Scalar value) {
+  switch (kind) {
+    case Number::kLoss:
+      figures_.loss += static_cast<double>(value.as_float());
+      break;
+    case Number::kCe:
+      figures_.ce += static_cast<double>(value.as_float());
+      break;
+    case Number::kKept:
+      figures_.kept += value.as_int();
+      break;
+  }
+}
+
+PartFigures PartRunner::finish(const Tensor& gradients) {
+  const ArenaScope arena(ctx_);
+  const Tensor norm = gradient_norm(ctx_, gradients);
+  std::vector<Tensor> numbers = std::move(numbers_);
+  numbers.push_back(norm.rows(0, 1));
+  numbers.push_back(norm.rows(1, 1));
+  const std::vector<Scalar> read = read_scalars(ctx_, numbers);
+  for (size_t i = 0; i < kinds_.size(); ++i) add_number(kinds_[i], read[i]);
+  figures_.gradient_norm = norm_of(read[kinds_.size()], read[kinds_.size() + 1]);
+  return figures_;
+}
+
+void PartRunner::run(const TrainBatch& part, double weight_sum) {
   const ArenaScope arena(ctx_);
   const TapeScope recording(ctx_, tape_);
   const PartInput input = part_input(ctx_, part, weight_sum);
@@ -88,10 +111,10 @@ void PartRunner::run(const TrainBatch& part, double weight_sum, bool want_ce) {
   Tensor logits = forward_counted(input, state);
   const Tensor loss = method_.loss(ctx_, {model_, input.batch, logits, taught, input.targets, input.weights,
                                           state, static_cast<float>(part.weight_sum / weight_sum)});
-  figures_.loss += value_of(ctx_, loss);
-  if (want_ce) {
+  keep_number(Number::kLoss, loss);
+  if (options_.measures.ce) {
     const RecordingScope quiet(ctx_, false);
-    figures_.ce += value_of(ctx_, cross_entropy(ctx_, detach(logits), input.targets, input.weights));
+    keep_number(Number::kCe, cross_entropy(ctx_, detach(logits), input.targets, input.weights));
   }
   logits = {};  // the loss writes its gradient into their memory where nothing else holds it
   tape_.backward(ctx_, loss);

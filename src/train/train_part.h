@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ops/rows/read_scalars.h"
 #include "skip/method_policy.h"
 #include "tensor/tape.h"
 #include "train/dataset.h"
@@ -20,35 +21,46 @@ struct PartInput {
 // weight_sum: of the whole step; the weights are divided by it.
 PartInput part_input(Context& ctx, const TrainBatch& part, double weight_sum);
 
+// What a step measures besides its loss.
+struct Measures {
+  bool ce = false;    // the cross-entropy, whatever the loss is
+  bool work = false;  // the multiply-adds of the forward pass; on a GPU, reading their counter is a wait
+};
+
 // What a step's parts gave, summed.
 struct PartFigures {
   double loss = 0, ce = 0;
+  double gradient_norm = 0;       // of all gradients together
   int64_t kept = 0, units = 0;    // (row, unit) pairs that ran, and all of them
   uint64_t madds = 0, dense = 0;  // multiply-adds of the forward pass, and a dense model's
   double skip_ratio() const;      // 0 where there were no parts
-  double net_flops() const;       // 1 where there were no parts
+  double net_flops() const;       // 1 where there were no parts, or their work was not measured
 };
 
-double value_of(Context& ctx, const Tensor& scalar);
-
-// Runs the parts of one step: their gradients add up.
+// Runs the parts of one step: their gradients add up. Nothing waits for the device before finish(), however
+// many parts there are.
 class PartRunner {
  public:
   struct Options {
     TrainingStep step;
     const Model* teacher = nullptr;  // distils from it, at full depth; null: does not distil
     bool recompute = false;          // as TrainConfig::recompute
+    Measures measures;
   };
   PartRunner(Context& ctx, Tape& tape, const Model& model, MethodPolicy& method, const Options& options)
       : ctx_(ctx), tape_(tape), model_(model), method_(method), options_(options) {}
 
-  // weight_sum: of the step. want_ce: measure the cross-entropy as well, whatever the loss is.
-  void run(const TrainBatch& part, double weight_sum, bool want_ce);
-  const PartFigures& figures() const { return figures_; }
+  void run(const TrainBatch& part, double weight_sum);  // weight_sum: of the step
+  // After the last part: reads what the parts left on the device, and the norm of `gradients`, in one go.
+  PartFigures finish(const Tensor& gradients);
 
  private:
+  enum class Number : uint8_t { kLoss, kCe, kKept };
+
   Tensor teach(const Batch& batch);
   Tensor forward_counted(const PartInput& input, SkipState& state);
+  void keep_number(Number kind, const Tensor& number);
+  void add_number(Number kind, Scalar value);
 
   Context& ctx_;
   Tape& tape_;
@@ -56,6 +68,8 @@ class PartRunner {
   MethodPolicy& method_;
   Options options_;
   PartFigures figures_;
+  std::vector<Tensor> numbers_;  // f32 or i32 (1) each, on the device until finish()
+  std::vector<Number> kinds_;    // what each of them is
   int64_t parts_ = 0;
 };
 

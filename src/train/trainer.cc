@@ -26,8 +26,11 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
       train_(train),
       validation_(validation),
       dir_(std::move(dir)),
-      schedule_(recipe.train.schedule, recipe.train.schedule_steps) {
-  if (ctx.device() != Device::kCpu) fail("training runs on the CPU only, got a context on a GPU");
+      schedule_(recipe.train.schedule, recipe.train.schedule_steps),
+      tape_(ctx.device()) {
+  if (model.device != ctx.device())
+    fail("the model is on the device {}, and training on {}: move it there first", name_of(model.device),
+         name_of(ctx.device()));
   if (resumes) take_measured();  // it may replace the method
   MethodPolicy& method = *recipe.method;
   method.check(model.config);
@@ -70,7 +73,7 @@ void Trainer::finish_method() {
 }
 
 // Of the parts that have something to learn.
-PartFigures Trainer::run_parts(const TrainStep& data, bool want_ce) {
+PartFigures Trainer::run_parts(const TrainStep& data, Measures measures) {
   const TrainConfig& config = recipe_.train;
   MethodPolicy& method = *recipe_.method;
   PartRunner::Options options;
@@ -78,33 +81,35 @@ PartFigures Trainer::run_parts(const TrainStep& data, bool want_ce) {
                   method.share_at(progress_.step, config.schedule_steps, config.seed)};
   if (method.options().objective == Objective::kDistill) options.teacher = &teacher_;
   options.recompute = config.recompute;
+  options.measures = measures;
   PartRunner runner(ctx_, tape_, model_, method, options);
   for (const TrainBatch& part : data.parts) {
-    if (part.weight_sum > 0) runner.run(part, data.weight_sum, want_ce);
+    if (part.weight_sum > 0) runner.run(part, data.weight_sum);
   }
-  return runner.figures();
+  method.adjust(ctx_, model_.config, method_gradients());
+  return runner.finish(parameters_->gradients());
 }
 
-StepResult Trainer::step(const TrainStep& data, bool want_ce) {
+StepResult Trainer::step(const TrainStep& data, Measures measures) {
   const TrainConfig& config = recipe_.train;
   parameters_->zero_gradients(ctx_);
-  const PartFigures figures = run_parts(data, want_ce);
-  recipe_.method->adjust(ctx_, model_.config, method_gradients());
+  const PartFigures figures = run_parts(data, measures);
+  if (measures.work) net_flops_ = figures.net_flops();
   StepResult result;
   result.loss = figures.loss;
   result.ce = figures.ce;
   result.rows = data.rows;
   result.rate = schedule_.rate(progress_.step);
-  result.gradient_norm = gradient_norm(ctx_, *parameters_);
+  result.gradient_norm = figures.gradient_norm;
   result.skip_ratio = figures.skip_ratio();
-  result.net_flops = figures.net_flops();
+  result.net_flops = net_flops_;
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm) && !is_spike(result.loss);
   if (!result.finite) return result;
 
   const auto clip = static_cast<double>(config.clip);
-  if (clip > 0 && result.gradient_norm > clip)
-    scale_gradients(ctx_, *parameters_, static_cast<float>(clip / result.gradient_norm));
-  optimizer_->step(ctx_, *parameters_, result.rate);
+  const bool clips = clip > 0 && result.gradient_norm > clip;
+  optimizer_->step(ctx_, *parameters_,
+                   {result.rate, clips ? static_cast<float>(clip / result.gradient_norm) : 1.0f});
   recipe_.method->after_step(ctx_);
   progress_.mean_loss =
       progress_.step == 0 ? result.loss : kMeanMemory * progress_.mean_loss + (1 - kMeanMemory) * result.loss;
@@ -115,11 +120,11 @@ StepResult Trainer::step(const TrainStep& data, bool want_ce) {
 }
 
 // The method's parameters come after the model's.
-std::vector<Tensor> Trainer::method_gradients() {
+std::vector<Tensor> Trainer::method_gradients() const {
   std::vector<Tensor> all;
   const auto& list = parameters_->list();
   for (size_t i = list.size() - method_parameters_.size(); i < list.size(); ++i)
-    all.push_back(list[i].spec.tensor->gradient()->value);
+    all.push_back(parameters_->gradient(list[i]));
   return all;
 }
 
@@ -141,7 +146,7 @@ double Trainer::validate() {
     const auto state = recipe_.method->make_state(ctx_, model_.config, input.batch.sequences);
     const Tensor logits = forward(ctx_, model_, input.batch, FreshPass{}, *recipe_.method, *state);
     const Tensor ce = cross_entropy(ctx_, logits, input.targets, input.weights);
-    total += value_of(ctx_, ce) * part.weight_sum;
+    total += static_cast<double>(read_scalars(ctx_, std::span(&ce, 1))[0].as_float()) * part.weight_sum;
     weight += part.weight_sum;
   }
   if (weight == 0) fail("the validation data has nothing to predict");

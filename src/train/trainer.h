@@ -19,7 +19,7 @@ namespace fathom {
 struct StepResult {
   double loss = 0, ce = 0, gradient_norm = 0, rate = 0;
   double skip_ratio = 0;  // share of (row, unit) pairs that skipped
-  double net_flops = 1;   // of the forward pass, against dense
+  double net_flops = 1;   // of the forward pass, against dense, when it was last measured
   int64_t rows = 0;
   bool finite = true;  // false: nothing was changed
 };
@@ -42,6 +42,7 @@ struct TrainResult {
 class Trainer {
  public:
   // The model and the method's tensors become the run's: training moves them. They and the data outlive it.
+  // The model is on the context's device (move_model in model/load.h).
   // resumes: resume() comes next, so what a checkpoint holds is not measured first. stop: ends what is
   // measured with PrepareCancelled; nothing has been written then.
   Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
@@ -54,9 +55,10 @@ class Trainer {
   // Until the last step, or until `stop` is set: then a checkpoint is written first.
   TrainResult run(const std::atomic<bool>& stop);
 
-  StepResult step(const TrainStep& data, bool want_ce);  // one step from this data
-  double validate();                                     // mean cross-entropy
-  void save(const std::string& folder);                  // the files of a checkpoint
+  // One step from this data: it waits for the device once.
+  StepResult step(const TrainStep& data, Measures measures);
+  double validate();                     // mean cross-entropy
+  void save(const std::string& folder);  // the files of a checkpoint
 
   int64_t steps() const { return progress_.step; }
   ParameterSet& parameters() { return *parameters_; }
@@ -72,8 +74,8 @@ class Trainer {
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
   void finish_method();
-  std::vector<Tensor> method_gradients();
-  PartFigures run_parts(const TrainStep& data, bool want_ce);
+  std::vector<Tensor> method_gradients() const;
+  PartFigures run_parts(const TrainStep& data, Measures measures);
   void load(const CheckpointPlace& place);
   CheckpointPlace checkpoint();
   void make_folder();
@@ -95,8 +97,9 @@ class Trainer {
   std::unique_ptr<ParameterSet> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
-  Tape tape_{Device::kCpu};
+  Tape tape_;
   Progress progress_;
+  double net_flops_ = 1;     // when they were last measured
   int64_t rolled_back_ = 0;  // since the last checkpoint
 };
 

@@ -135,7 +135,8 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
     const TrainStep data = ahead->next();
     const int64_t next = progress_.step + 1;
     const bool writes = next % config.log_every == 0 || next == last;
-    const StepResult made = step(data, writes);
+    const bool validates = validates_after(next, last);
+    const StepResult made = step(data, {.ce = writes, .work = writes || validates});
     if (!made.finite) {
       roll_back(made, data.first_sample + shape().samples());
       report.cut(progress_.step);
@@ -144,7 +145,6 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
     }
     report.add(made);
     result.take(made, writes);
-    const bool validates = validates_after(next, last);
     if (validates) take_validation(result);
     if (writes || validates)
       report.write(next, progress_.tokens, made, writes ? &made.ce : nullptr,

@@ -40,6 +40,12 @@ std::string saved_recipe(const Json& state, MethodPolicy& method, const std::str
   return recipe.dump();
 }
 
+// Files are written from the host.
+std::vector<NamedTensor> on_host(Context& ctx, std::vector<NamedTensor> tensors) {
+  for (NamedTensor& each : tensors) each.tensor = each.tensor.to(ctx, Device::kCpu);
+  return tensors;
+}
+
 }  // namespace
 
 // The model with the f32 values that training moves.
@@ -63,9 +69,9 @@ void Trainer::save(const std::string& folder) {
   if (backbone && !saved_as_held(model_.config)) {
     std::vector<NamedTensor> values = parameters_->named_values();
     values.resize(values.size() - method_parameters_.size());
-    write_safetensors(folder + "/trained.safetensors", values);
+    write_safetensors(folder + "/trained.safetensors", on_host(ctx_, std::move(values)));
   }
-  write_safetensors(folder + "/optimizer.safetensors", optimizer_->state());
+  write_safetensors(folder + "/optimizer.safetensors", on_host(ctx_, optimizer_->state()));
   if (!recipe_.method->is_dense())
     save_adapter(ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
                  {.base_model = recipe_.train.base});
@@ -147,7 +153,7 @@ void Trainer::load(const CheckpointPlace& place) {
   take(std::string(kMethodFolder) + "/adapter_model.safetensors");
   for (size_t i = first_own; i < tensors.size(); ++i) tensors[i].name.erase(0, kAdapterPrefix.size());
   parameters_->load(ctx_, tensors, place.path);
-  optimizer_->load(SafetensorsFile::open(place.path + "/optimizer.safetensors")->tensors(),
+  optimizer_->load(ctx_, SafetensorsFile::open(place.path + "/optimizer.safetensors")->tensors(),
                    at(state, "optimizer_steps", where).get<int64_t>(), place.path);
   const std::vector<float*> controllers = recipe_.method->controllers();
   const Json& saved = at(state, "controllers", where);

@@ -5,75 +5,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/sha256.h"
 #include "io/atomic_file.h"
 #include "model/load.h"
-#include "train/temporary_folder_test.h"
-#include "train/training_data.h"
+#include "train/trainer_rig_test.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A run over a small text in a folder of its own.
-class Trainers : public testing::Test {
- protected:
-  std::string recipe(const std::string& more = "") const {
-    return R"({"data": [")" + data_ + R"("], "data_cache": ")" + folder_.at("cache") +
-           R"(", "batch": 2, "context": 24, "accumulate": 2, "schedule_steps": 20, "checkpoint": {"every": 10},
-        "schedule": {"rate": 0.01, "warmup_steps": 3},
-        "model": {"width": 32, "layers": 2, "heads": 2, "kv_heads": 1, "ffn_width": 48})" +
-           (more.empty() ? "" : ", " + more) + "}";
-  }
-
-  struct Run {
-    Context ctx;
-    Recipe recipe;
-    Model model;
-    TrainingData data;
-    std::unique_ptr<Trainer> trainer;
-
-    Run(const std::string& json, const std::string& dir, int threads = 2, bool resumes = false)
-        : ctx({.threads = threads}), recipe(Recipe::parse(json, "recipe")) {
-      recipe.check();
-      const std::string tokenizer = std::string(FATHOM_TEST_DATA) + "/tokenizers/gpt2_style.gguf";
-      const auto loaded = load_tokenizer(tokenizer);
-      model = initial_model(ctx, complete_model(recipe.train.model, recipe.train, loaded.get()),
-                            recipe.train.init, recipe.train.seed);
-      model.tokenizer = loaded;
-      model.tokenizer_path = tokenizer;
-      data = open_training_data(ctx, recipe.train, model);
-      trainer =
-          std::make_unique<Trainer>(ctx, recipe, model, *data.train, data.validation.get(), dir, resumes);
-    }
-    TrainResult run() { return trainer->run(never_); }
-
-   private:
-    std::atomic<bool> never_{false};
-  };
-
-  static std::map<std::string, std::string> tensors_of(const std::string& checkpoint) {
-    std::map<std::string, std::string> sums;
-    for (const auto& entry : fs::directory_iterator(checkpoint)) {
-      if (entry.path().extension() != ".safetensors") continue;
-      Sha256 hash;
-      hash.add(file_text(entry.path().string()));
-      sums[entry.path().filename().string()] = hash.hex();
-    }
-    return sums;
-  }
-
-  static std::string text() {
-    std::string all;
-    for (int i = 0; i < 60; ++i)
-      all += "The cat number " + std::to_string(i * i) + " sat on the mat and was happy.\n<|endoftext|>\n";
-    return all;
-  }
-
-  TemporaryFolder folder_;
-  std::string data_ = folder_.write("data.txt", text());
-};
 
 TEST_F(Trainers, LearnsAndLogs) {
   Run run(recipe(R"("validation": {"share": 0.1, "every": 10, "batches": 2})"), folder_.at("run"));
@@ -196,9 +135,8 @@ TEST_F(Trainers, AccumulationIsOneLargeBatch) {
                  R"("clip": 0, "context": 24)");
     Run run(json, folder_.at("run"));
     run.trainer->step(make_step(*run.data.train, 0, {run.recipe.train.batch, run.recipe.train.accumulate}),
-                      false);
-    values.emplace_back(run.trainer->parameters().gradients().begin(),
-                        run.trainer->parameters().gradients().end());
+                      {});
+    values.push_back(host_values(run.ctx, run.trainer->parameters().gradients()));
   }
   double difference = 0, norm = 0;
   for (size_t i = 0; i < values[0].size(); ++i) {
@@ -248,7 +186,9 @@ TEST_F(Trainers, ACheckpointWithOldNamesGoesOn) {
 
 // A step that gives no number changes nothing, and is never saved.
 TEST_F(Trainers, NoNumberStopsOrRollsBack) {
-  const auto spoil = [](Run& run) { run.trainer->parameters().values()[5] = std::nanf(""); };
+  const auto spoil = [](Run& run) {
+    change(run, [](std::vector<float>& values) { values[5] = std::nanf(""); });
+  };
   {
     Run run(recipe(R"("steps": 5)"), folder_.at("run"));
     run.run();
@@ -277,12 +217,14 @@ TEST_F(Trainers, NoNumberStopsOrRollsBack) {
 
 // A spike: the weights jump when the running mean has settled (after 20 steps).
 TEST_F(Trainers, ASpikeIsNoStep) {
+  const auto times_8 = [](std::vector<float>& values) {
+    for (float& value : values) value *= 8;
+  };
   Run run(recipe(R"("spike": 1.5, "steps": 24, "seed": 3)"), folder_.at("run"));
   run.recipe.train.steps = 22;
   EXPECT_EQ(run.run().steps, 22);
-  for (float& value : run.trainer->parameters().values()) value *= 8;
-  const auto before = std::vector<float>(run.trainer->parameters().values().begin(),
-                                         run.trainer->parameters().values().end());
+  change(run, times_8);
+  const std::vector<float> before = host_values(run.ctx, run.trainer->parameters().values());
   run.recipe.train.steps = 24;
   try {
     run.run();
@@ -291,12 +233,12 @@ TEST_F(Trainers, ASpikeIsNoStep) {
     EXPECT_NE(std::string(error.what()).find("step 23: the loss is"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("step-22 is as it was"), std::string::npos) << error.what();
   }
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), run.trainer->parameters().values().begin()));
+  EXPECT_EQ(host_values(run.ctx, run.trainer->parameters().values()), before);
 
   Run calm(recipe(R"("steps": 24, "seed": 3)"), folder_.at("calm"));  // without the key, it goes on
   calm.recipe.train.steps = 22;
   calm.run();
-  for (float& value : calm.trainer->parameters().values()) value *= 8;
+  change(calm, times_8);
   calm.recipe.train.steps = 24;
   EXPECT_EQ(calm.run().steps, 24);
 }
