@@ -15,7 +15,6 @@
 #include "ops/loss/cross_entropy.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/add_rows.h"
-#include "ops/rows/fill.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/quantile.h"
 #include "quant/formats.h"
@@ -636,14 +635,6 @@ TEST_F(CudaGradient, RopeTurnsBack) {
     const Result got = differentiated(*gpu_, x, {kRows, kHeads, kDim}, d, run);
     const Result want = differentiated(cpu_, x, {kRows, kHeads, kDim}, d, run);
     expect_near(got.dx, want.dx, 2e-6, "rope");
-  }
-}
-
-TEST_F(Cuda, EveryElementIsFilled) {
-  Tensor out = floats(*gpu_, normals(777), {7, 111});
-  for (const float value : {1.5f, 0.0f, -0.0f}) {
-    fill(*gpu_, out, value);
-    EXPECT_TRUE(same_bits(host<float>(*gpu_, out), Values(777, value)));
   }
 }
 

@@ -4,7 +4,7 @@
 
 namespace fathom {
 
-// out: dense f32; every element becomes `value`, those of rows that are not there too.
+// Every element of out (dense f32) becomes `value`, also in rows past its count.
 void fill(Context& ctx, Tensor& out, float value);
 
 }  // namespace fathom

@@ -1,5 +1,3 @@
-#include <bit>
-
 #include "ops/rows/fill.h"
 #include "tensor/cuda_util.cuh"
 
@@ -8,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void fill_elements(float* out, int64_t elements, float value) {
+__global__ void write_all(int64_t elements, float value, float* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < elements) out[i] = value;
 }
@@ -16,14 +14,9 @@ __global__ void fill_elements(float* out, int64_t elements, float value) {
 }  // namespace
 
 void fill_kernel(CudaBackend dev, Tensor& out, float value) {
-  const int64_t elements = out.numel();
-  if (elements == 0) return;
-  if (std::bit_cast<uint32_t>(value) == 0) {
-    cuda_check(cudaMemsetAsync(out.raw(), 0, static_cast<size_t>(out.nbytes()), dev.handle.stream), "fill");
-    return;
-  }
-  fill_elements<<<blocks_for(elements, kThreads), kThreads, 0, dev.handle.stream>>>(out.data<float>(),
-                                                                                    elements, value);
+  if (out.numel() == 0) return;
+  write_all<<<blocks_for(out.numel(), kThreads), kThreads, 0, dev.handle.stream>>>(out.numel(), value,
+                                                                                   out.data<float>());
   check_launch("fill");
 }
 
