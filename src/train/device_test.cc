@@ -2,9 +2,6 @@
 // device has the CPU's kernels.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-
 #include "infer/every_method_test.h"
 #include "train/estimate.h"
 #include "train/step_timer.h"
@@ -14,9 +11,6 @@ namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Methods that still read the device's memory from the host.
-constexpr std::array<std::string_view, 0> kNotYet{};
 
 class Devices : public Trainers {
  protected:
@@ -60,8 +54,6 @@ class Devices : public Trainers {
 class MethodsOnDevices : public Devices, public testing::WithParamInterface<std::string> {};
 
 TEST_P(MethodsOnDevices, TenStepsAreTheSame) {
-  const std::string name = nlohmann::json::parse(GetParam())["name"];
-  if (std::find(kNotYet.begin(), kNotYet.end(), name) != kNotYet.end()) GTEST_SKIP() << name;
   expect_same(R"("method": )" + GetParam());
 }
 

@@ -18,7 +18,6 @@
 #include "ops/loss/cross_entropy.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/add_rows.h"
-#include "ops/rows/fill.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/quantile.h"
 #include "ops/rows/select_rows.h"
@@ -147,237 +146,6 @@ TEST_F(Cuda, AppendedRowsAreTheCpusBitForBit) {
     };
     EXPECT_EQ(run(*gpu_), run(cpu_)) << name_of(dtype);
   }
-}
-
-struct Scene {
-  int64_t heads = 6, kv_heads = 2, dim = 64;
-  Ints lengths{300};
-  Ints sequence = {}, position = {};  // of each query
-  DType type = DType::kF32;
-  AttentionParams params{.scale = 0.15f};
-  bool bias = false;
-
-  Scene rows(int32_t first, int32_t last) const {
-    Scene out = *this;
-    for (int32_t i = first; i < last; ++i) {
-      out.sequence.push_back(static_cast<int32_t>(i % lengths.size()));
-      out.position.push_back(i);
-    }
-    return out;
-  }
-};
-
-class CudaAttention : public Cuda {
- protected:
-  // A cache on the CPU whose slots are in reverse order.
-  KvView cache_of(const Scene& scene) {
-    const auto sequences = static_cast<int64_t>(scene.lengths.size());
-    const int32_t capacity = 40 + *std::max_element(scene.lengths.begin(), scene.lengths.end());
-    const int64_t slots = sequences * capacity;
-    KvView kv = empty_cache(Device::kCpu, scene.type, slots, sequences, capacity, scene.kv_heads, scene.dim);
-    for (Tensor* pool : {&kv.k, &kv.v}) {
-      encode_row(scene.type, normals(pool->numel()).data(), pool->raw(), pool->numel());
-    }
-    if (scene.bias) kv.bias = Tensor::owned(Device::kCpu, DType::kF32, {sequences, capacity});
-    for (int64_t s = 0; s < sequences; ++s) {
-      kv.lengths.data<int32_t>()[s] = scene.lengths[static_cast<size_t>(s)];
-      for (int64_t i = 0; i < capacity; ++i) {
-        kv.entries.data<int32_t>()[s * capacity + i] = static_cast<int32_t>(slots - 1 - s * capacity - i);
-        kv.positions.data<int32_t>()[s * capacity + i] = static_cast<int32_t>(i);
-        if (scene.bias) kv.bias.data<float>()[s * capacity + i] = i % 5 == 0 ? -INFINITY : rng_.normal();
-      }
-    }
-    return kv;
-  }
-
-  static KvView moved(Context& ctx, const KvView& kv) {
-    const auto there = [&](const Tensor& t) { return t.defined() ? t.to(ctx, ctx.device()) : t; };
-    return {there(kv.k),         there(kv.v),       there(kv.entries),
-            there(kv.positions), there(kv.lengths), there(kv.bias)};
-  }
-
-  Values attend(const Scene& scene, const KvView& kv, const Values& q, int64_t first, int64_t rows) {
-    const ArenaScope scope(*gpu_);
-    const auto batch = static_cast<int64_t>(scene.sequence.size());
-    const Tensor queries = floats(*gpu_, q, {batch, scene.heads, scene.dim}).rows(first, rows);
-    const Tensor positions = ints(*gpu_, scene.position, {batch}).rows(first, rows);
-    const Tensor sequence = ints(*gpu_, scene.sequence, {batch}).rows(first, rows);
-    return host<float>(*gpu_,
-                       attention(*gpu_, queries, kv, RowSet::all(rows), positions, sequence, scene.params));
-  }
-
-  // The definition in f64, for one row and head. The CPU's kernels are no reference: they round with the
-  // cache's type.
-  static std::vector<double> expected(const Scene& scene, const KvView& kv, const Values& keys,
-                                      const Values& values, const float* query, size_t row, int64_t head) {
-    const int64_t s = scene.sequence[row], dim = scene.dim;
-    std::vector<double> sums(static_cast<size_t>(dim));
-    double total = 0;
-    for (int64_t i = 0; i < scene.lengths[static_cast<size_t>(s)]; ++i) {
-      const int64_t distance = scene.position[row] - i, at = s * kv.entries.dim(1) + i;
-      if (distance < 0 || (scene.params.window > 0 && distance >= scene.params.window)) continue;
-      const int64_t kv_head = head / (scene.heads / scene.kv_heads);
-      const auto offset =
-          static_cast<size_t>((kv.entries.data<int32_t>()[at] * scene.kv_heads + kv_head) * dim);
-      double logit = 0;
-      for (int64_t d = 0; d < dim; ++d) logit += double{query[d]} * keys[offset + static_cast<size_t>(d)];
-      logit *= scene.params.scale;
-      if (scene.params.soft_cap > 0) logit = scene.params.soft_cap * std::tanh(logit / scene.params.soft_cap);
-      if (scene.bias) logit += kv.bias.data<float>()[at];
-      const double p = std::exp(logit);  // logits are small here
-      total += p;
-      for (size_t d = 0; d < sums.size(); ++d) sums[d] += p * values[offset + d];
-    }
-    for (double& sum : sums) sum = total > 0 ? sum / total : 0;
-    return sums;
-  }
-
-  static Values decoded(const Tensor& pool) {
-    Values values(static_cast<size_t>(pool.numel()));
-    decode_row(pool.dtype(), pool.raw(), values.data(), pool.numel());
-    return values;
-  }
-
-  void check(const Scene& scene) {
-    const auto rows = static_cast<int64_t>(scene.sequence.size()), width = scene.heads * scene.dim;
-    const KvView kv = cache_of(scene), there = moved(*gpu_, kv);
-    const Values q = normals(rows * width), got = attend(scene, there, q, 0, rows);
-    const Values keys = decoded(kv.k), values = decoded(kv.v);
-    for (int64_t r = 0; r < rows; r += 1 + rows / 60) {
-      for (int64_t head = 0; head < scene.heads; ++head) {
-        const int64_t at = r * width + head * scene.dim;
-        const std::vector<double> want =
-            expected(scene, kv, keys, values, q.data() + at, static_cast<size_t>(r), head);
-        for (int64_t d = 0; d < scene.dim; ++d) {
-          ASSERT_NEAR(got[static_cast<size_t>(at + d)], want[static_cast<size_t>(d)], 5e-6)
-              << r << ", " << head;
-        }
-      }
-    }
-    for (int64_t r = 0; r < rows; r += 1 + rows / 20) {
-      const std::span<const float> row(got.data() + r * width, static_cast<size_t>(width));
-      ASSERT_TRUE(same_bits(attend(scene, there, q, r, 1), row)) << "row " << r << " alone";
-    }
-  }
-};
-
-TEST_F(CudaAttention, ManyRowsAndEachAlone) {
-  check(Scene{}.rows(0, 300));
-  check(Scene{.lengths = {700}}.rows(0, 700));  // enough rows for a warp to take all blocks
-  check(Scene{.heads = 9, .kv_heads = 3, .lengths = {1900}}.rows(1897, 1900));
-  check(Scene{.lengths = {0, 1, 64, 65, 200}}.rows(0, 250));
-}
-
-TEST_F(CudaAttention, EveryTypeAndHeadDim) {
-  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
-    for (const int64_t dim : {32, 64, 96, 128, 256}) {
-      check(Scene{.dim = dim, .lengths = {130}, .type = type}.rows(60, 130));
-    }
-  }
-  for (const int64_t dim : {8, 24, 40, 80}) check(Scene{.dim = dim, .lengths = {70}}.rows(0, 70));
-}
-
-TEST_F(CudaAttention, WindowsCapsAndBiases) {
-  for (const int32_t window : {1, 63, 64, 65, 200}) {
-    check(Scene{.params = {.scale = 0.2f, .window = window}}.rows(0, 300));
-    check(Scene{.lengths = {700}, .params = {.scale = 0.2f, .soft_cap = 5.0f, .window = window}, .bias = true}
-              .rows(0, 700));
-  }
-  check(Scene{.params = {.scale = 0.2f, .soft_cap = 5.0f}, .bias = true}.rows(0, 300));
-}
-
-// Any bytes are a block of the formats that nobody encodes, but for its f16 scales, which must be tame.
-Tensor random_blocks(Rng& rng, DType dtype, const Shape& shape, const std::vector<int64_t>& scales) {
-  Tensor out = Tensor::owned(Device::kCpu, dtype, shape);
-  const int64_t size = traits(dtype).block_bytes;
-  for (int64_t i = 0; i < out.nbytes(); ++i) out.data<uint8_t>()[i] = static_cast<uint8_t>(rng.below(256));
-  for (int64_t block = 0; block < out.nbytes() / size; ++block) {
-    for (const int64_t at : scales) {
-      const uint16_t scale = f16_of_f32(0.002f * (1.0f + rng.uniform()));
-      std::memcpy(out.data<std::byte>() + block * size + at, &scale, sizeof scale);
-    }
-  }
-  return out;
-}
-
-class CudaLinear : public Cuda {
- protected:
-  Tensor weight_of(DType dtype, int64_t out, int64_t in) {
-    switch (dtype) {
-      case DType::kQ2_K:
-        return random_blocks(rng_, dtype, {out, in}, {80, 82});
-      case DType::kQ3_K:
-        return random_blocks(rng_, dtype, {out, in}, {108});
-      case DType::kQ4_K:
-      case DType::kQ5_K:
-        return random_blocks(rng_, dtype, {out, in}, {0, 2});
-      case DType::kQ6_K:
-        return random_blocks(rng_, dtype, {out, in}, {208});
-      default:
-        break;
-    }
-    Tensor weight = Tensor::owned(Device::kCpu, dtype, {out, in});
-    const Values values = normals(out * in, 0.1f);
-    for (int64_t r = 0; r < out; ++r) {
-      encode_row(dtype, values.data() + r * in, weight.data<std::byte>() + r * row_bytes(dtype, in), in);
-    }
-    return weight;
-  }
-
-  // Products of the decoded weights in f64; every number of rows gives a row the same bits.
-  void check(DType dtype, int64_t in, int64_t out) {
-    constexpr int64_t kRows = 37;
-    const Tensor weight = weight_of(dtype, out, in), there = weight.to(*gpu_, Device::kCuda);
-    const Values x = normals(kRows * (in + 3)), bias = normals(out);
-    const ArenaScope scope(*gpu_);
-    const Tensor rows = floats(*gpu_, x, {kRows, in + 3}).columns(2, in);
-    const Values all = host<float>(*gpu_, linear(*gpu_, rows, there, floats(*gpu_, bias, {out})));
-    Values decoded(static_cast<size_t>(in));
-    for (int64_t c = 0; c < out; ++c) {
-      decode_row(dtype, weight.data<std::byte>() + c * row_bytes(dtype, in), decoded.data(), in);
-      for (int64_t r = 0; r < kRows; ++r) {
-        double want = bias[static_cast<size_t>(c)], size = 1.0;
-        for (int64_t i = 0; i < in; ++i) {
-          const double term =
-              double{x[static_cast<size_t>(r * (in + 3) + 2 + i)]} * decoded[static_cast<size_t>(i)];
-          want += term;
-          size += std::abs(term);
-        }
-        ASSERT_NEAR(all[static_cast<size_t>(r * out + c)], want, 1e-6 * size)
-            << name_of(dtype) << " " << r << ", " << c;
-      }
-    }
-    for (const int64_t count : {1, 2, 8, 9, 16}) {
-      const Values few = host<float>(
-          *gpu_, linear(*gpu_, rows.rows(kRows - count, count), there, floats(*gpu_, bias, {out})));
-      ASSERT_TRUE(same_bits(few, std::span(all).subspan(static_cast<size_t>((kRows - count) * out))))
-          << name_of(dtype) << ", " << count << " rows";
-    }
-  }
-};
-
-TEST_F(CudaLinear, EveryFormatAndRowCount) {
-  for (int i = 0; i < kDTypes; ++i) {
-    const auto dtype = static_cast<DType>(i);
-    if (dtype == DType::kI32 || dtype == DType::kU8) continue;
-    check(dtype, traits(dtype).block == 256 ? 768 : 576, 101);
-  }
-  check(DType::kF32, 7, 3);
-  check(DType::kBF16, 45, 1);
-}
-
-TEST_F(CudaLinear, AGroupIsItsMembers) {
-  const Tensor x = floats(*gpu_, normals(5 * 64), {5, 64});
-  const std::vector<Tensor> weights{weight_of(DType::kQ4_1, 33, 64).to(*gpu_, Device::kCuda),
-                                    weight_of(DType::kF16, 8, 64).to(*gpu_, Device::kCuda)};
-  const std::vector<Tensor> biases{floats(*gpu_, normals(33), {33}), {}};
-  std::vector<Tensor> outputs(2);
-  linear_group(*gpu_, x, weights, biases, outputs);
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(same_bits(host<float>(*gpu_, outputs[i]),
-                          host<float>(*gpu_, linear(*gpu_, x, weights[i], biases[i]))));
-  }
-  EXPECT_EQ(gpu_->counters().total().madds, 2u * 5 * 64 * (33 + 8));
 }
 
 class CudaScores : public Cuda {
@@ -643,11 +411,257 @@ TEST_F(CudaGradient, RopeTurnsBack) {
   }
 }
 
-TEST_F(Cuda, EveryElementIsFilled) {
-  Tensor out = floats(*gpu_, normals(777), {7, 111});
-  for (const float value : {1.5f, 0.0f, -0.0f}) {
-    fill(*gpu_, out, value);
-    EXPECT_TRUE(same_bits(host<float>(*gpu_, out), Values(777, value)));
+struct Scene {
+  int64_t heads = 6, kv_heads = 2, dim = 64;
+  Ints lengths{300};
+  Ints sequence = {}, position = {};  // of each query
+  DType type = DType::kF32;
+  AttentionParams params{.scale = 0.15f};
+  bool bias = false;
+
+  Scene rows(int32_t first, int32_t last) const {
+    Scene out = *this;
+    for (int32_t i = first; i < last; ++i) {
+      out.sequence.push_back(static_cast<int32_t>(i % lengths.size()));
+      out.position.push_back(i);
+    }
+    return out;
+  }
+};
+
+class CudaAttention : public Cuda {
+ protected:
+  // A cache on the CPU whose slots are in reverse order.
+  KvView cache_of(const Scene& scene) {
+    const auto sequences = static_cast<int64_t>(scene.lengths.size());
+    const int32_t capacity = 40 + *std::max_element(scene.lengths.begin(), scene.lengths.end());
+    const int64_t slots = sequences * capacity;
+    KvView kv = empty_cache(Device::kCpu, scene.type, slots, sequences, capacity, scene.kv_heads, scene.dim);
+    for (Tensor* pool : {&kv.k, &kv.v}) {
+      encode_row(scene.type, normals(pool->numel()).data(), pool->raw(), pool->numel());
+    }
+    if (scene.bias) kv.bias = Tensor::owned(Device::kCpu, DType::kF32, {sequences, capacity});
+    for (int64_t s = 0; s < sequences; ++s) {
+      kv.lengths.data<int32_t>()[s] = scene.lengths[static_cast<size_t>(s)];
+      for (int64_t i = 0; i < capacity; ++i) {
+        kv.entries.data<int32_t>()[s * capacity + i] = static_cast<int32_t>(slots - 1 - s * capacity - i);
+        kv.positions.data<int32_t>()[s * capacity + i] = static_cast<int32_t>(i);
+        if (scene.bias) kv.bias.data<float>()[s * capacity + i] = i % 5 == 0 ? -INFINITY : rng_.normal();
+      }
+    }
+    return kv;
+  }
+
+  static KvView moved(Context& ctx, const KvView& kv) {
+    const auto there = [&](const Tensor& t) { return t.defined() ? t.to(ctx, ctx.device()) : t; };
+    return {there(kv.k),         there(kv.v),       there(kv.entries),
+            there(kv.positions), there(kv.lengths), there(kv.bias)};
+  }
+
+  Values attend(const Scene& scene, const KvView& kv, const Values& q, int64_t first, int64_t rows) {
+    const ArenaScope scope(*gpu_);
+    const auto batch = static_cast<int64_t>(scene.sequence.size());
+    const Tensor queries = floats(*gpu_, q, {batch, scene.heads, scene.dim}).rows(first, rows);
+    const Tensor positions = ints(*gpu_, scene.position, {batch}).rows(first, rows);
+    const Tensor sequence = ints(*gpu_, scene.sequence, {batch}).rows(first, rows);
+    return host<float>(*gpu_,
+                       attention(*gpu_, queries, kv, RowSet::all(rows), positions, sequence, scene.params));
+  }
+
+  // The definition in f64, for one row and head. The CPU's kernels are no reference: they round with the
+  // cache's type.
+  static std::vector<double> expected(const Scene& scene, const KvView& kv, const Values& keys,
+                                      const Values& values, const float* query, size_t row, int64_t head) {
+    const int64_t s = scene.sequence[row], dim = scene.dim;
+    std::vector<double> sums(static_cast<size_t>(dim));
+    double total = 0;
+    for (int64_t i = 0; i < scene.lengths[static_cast<size_t>(s)]; ++i) {
+      const int64_t distance = scene.position[row] - i, at = s * kv.entries.dim(1) + i;
+      if (distance < 0 || (scene.params.window > 0 && distance >= scene.params.window)) continue;
+      const int64_t kv_head = head / (scene.heads / scene.kv_heads);
+      const auto offset =
+          static_cast<size_t>((kv.entries.data<int32_t>()[at] * scene.kv_heads + kv_head) * dim);
+      double logit = 0;
+      for (int64_t d = 0; d < dim; ++d) logit += double{query[d]} * keys[offset + static_cast<size_t>(d)];
+      logit *= scene.params.scale;
+      if (scene.params.soft_cap > 0) logit = scene.params.soft_cap * std::tanh(logit / scene.params.soft_cap);
+      if (scene.bias) logit += kv.bias.data<float>()[at];
+      const double p = std::exp(logit);  // logits are small here
+      total += p;
+      for (size_t d = 0; d < sums.size(); ++d) sums[d] += p * values[offset + d];
+    }
+    for (double& sum : sums) sum = total > 0 ? sum / total : 0;
+    return sums;
+  }
+
+  static Values decoded(const Tensor& pool) {
+    Values values(static_cast<size_t>(pool.numel()));
+    decode_row(pool.dtype(), pool.raw(), values.data(), pool.numel());
+    return values;
+  }
+
+  void check(const Scene& scene) {
+    const auto rows = static_cast<int64_t>(scene.sequence.size()), width = scene.heads * scene.dim;
+    const KvView kv = cache_of(scene), there = moved(*gpu_, kv);
+    const Values q = normals(rows * width), got = attend(scene, there, q, 0, rows);
+    const Values keys = decoded(kv.k), values = decoded(kv.v);
+    for (int64_t r = 0; r < rows; r += 1 + rows / 60) {
+      for (int64_t head = 0; head < scene.heads; ++head) {
+        const int64_t at = r * width + head * scene.dim;
+        const std::vector<double> want =
+            expected(scene, kv, keys, values, q.data() + at, static_cast<size_t>(r), head);
+        for (int64_t d = 0; d < scene.dim; ++d) {
+          ASSERT_NEAR(got[static_cast<size_t>(at + d)], want[static_cast<size_t>(d)], 5e-6)
+              << r << ", " << head;
+        }
+      }
+    }
+    for (int64_t r = 0; r < rows; r += 1 + rows / 20) {
+      const std::span<const float> row(got.data() + r * width, static_cast<size_t>(width));
+      ASSERT_TRUE(same_bits(attend(scene, there, q, r, 1), row)) << "row " << r << " alone";
+    }
+  }
+};
+
+TEST_F(CudaAttention, ManyRowsAndEachAlone) {
+  check(Scene{}.rows(0, 300));
+  check(Scene{.lengths = {700}}.rows(0, 700));  // enough rows for a warp to take all blocks
+  check(Scene{.heads = 9, .kv_heads = 3, .lengths = {1900}}.rows(1897, 1900));
+  check(Scene{.lengths = {0, 1, 64, 65, 200}}.rows(0, 250));
+}
+
+TEST_F(CudaAttention, EveryTypeAndHeadDim) {
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
+    for (const int64_t dim : {32, 64, 96, 128, 256}) {
+      check(Scene{.dim = dim, .lengths = {130}, .type = type}.rows(60, 130));
+    }
+  }
+  for (const int64_t dim : {8, 24, 40, 80}) check(Scene{.dim = dim, .lengths = {70}}.rows(0, 70));
+}
+
+TEST_F(CudaAttention, WindowsCapsAndBiases) {
+  for (const int32_t window : {1, 63, 64, 65, 200}) {
+    check(Scene{.params = {.scale = 0.2f, .window = window}}.rows(0, 300));
+    check(Scene{.lengths = {700}, .params = {.scale = 0.2f, .soft_cap = 5.0f, .window = window}, .bias = true}
+              .rows(0, 700));
+  }
+  check(Scene{.params = {.scale = 0.2f, .soft_cap = 5.0f}, .bias = true}.rows(0, 300));
+}
+
+// Any bytes are a block of the formats that nobody encodes, but for its f16 scales, which must be tame.
+Tensor random_blocks(Rng& rng, DType dtype, const Shape& shape, const std::vector<int64_t>& scales) {
+  Tensor out = Tensor::owned(Device::kCpu, dtype, shape);
+  const int64_t size = traits(dtype).block_bytes;
+  for (int64_t i = 0; i < out.nbytes(); ++i) out.data<uint8_t>()[i] = static_cast<uint8_t>(rng.below(256));
+  for (int64_t block = 0; block < out.nbytes() / size; ++block) {
+    for (const int64_t at : scales) {
+      const uint16_t scale = f16_of_f32(0.002f * (1.0f + rng.uniform()));
+      std::memcpy(out.data<std::byte>() + block * size + at, &scale, sizeof scale);
+    }
+  }
+  return out;
+}
+
+class CudaLinear : public Cuda {
+ protected:
+  Tensor weight_of(DType dtype, int64_t out, int64_t in) {
+    switch (dtype) {
+      case DType::kQ2_K:
+        return random_blocks(rng_, dtype, {out, in}, {80, 82});
+      case DType::kQ3_K:
+        return random_blocks(rng_, dtype, {out, in}, {108});
+      case DType::kQ4_K:
+      case DType::kQ5_K:
+        return random_blocks(rng_, dtype, {out, in}, {0, 2});
+      case DType::kQ6_K:
+        return random_blocks(rng_, dtype, {out, in}, {208});
+      default:
+        break;
+    }
+    Tensor weight = Tensor::owned(Device::kCpu, dtype, {out, in});
+    const Values values = normals(out * in, 0.1f);
+    for (int64_t r = 0; r < out; ++r) {
+      encode_row(dtype, values.data() + r * in, weight.data<std::byte>() + r * row_bytes(dtype, in), in);
+    }
+    return weight;
+  }
+
+  // Products of the decoded weights in f64; every number of rows gives a row the same bits.
+  void check(DType dtype, int64_t in, int64_t out) {
+    constexpr int64_t kRows = 37;
+    const Tensor weight = weight_of(dtype, out, in), there = weight.to(*gpu_, Device::kCuda);
+    const Values x = normals(kRows * (in + 3)), bias = normals(out);
+    const ArenaScope scope(*gpu_);
+    const Tensor rows = floats(*gpu_, x, {kRows, in + 3}).columns(2, in);
+    const Values all = host<float>(*gpu_, linear(*gpu_, rows, there, floats(*gpu_, bias, {out})));
+    Values decoded(static_cast<size_t>(in));
+    for (int64_t c = 0; c < out; ++c) {
+      decode_row(dtype, weight.data<std::byte>() + c * row_bytes(dtype, in), decoded.data(), in);
+      for (int64_t r = 0; r < kRows; ++r) {
+        double want = bias[static_cast<size_t>(c)], size = 1.0;
+        for (int64_t i = 0; i < in; ++i) {
+          const double term =
+              double{x[static_cast<size_t>(r * (in + 3) + 2 + i)]} * decoded[static_cast<size_t>(i)];
+          want += term;
+          size += std::abs(term);
+        }
+        ASSERT_NEAR(all[static_cast<size_t>(r * out + c)], want, 1e-6 * size)
+            << name_of(dtype) << " " << r << ", " << c;
+      }
+    }
+    for (const int64_t count : {1, 2, 8, 9, 16}) {
+      const Values few = host<float>(
+          *gpu_, linear(*gpu_, rows.rows(kRows - count, count), there, floats(*gpu_, bias, {out})));
+      ASSERT_TRUE(same_bits(few, std::span(all).subspan(static_cast<size_t>((kRows - count) * out))))
+          << name_of(dtype) << ", " << count << " rows";
+    }
+  }
+};
+
+TEST_F(CudaLinear, EveryFormatAndRowCount) {
+  for (int i = 0; i < kDTypes; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (dtype == DType::kI32 || dtype == DType::kU8) continue;
+    check(dtype, traits(dtype).block == 256 ? 768 : 576, 101);
+  }
+  check(DType::kF32, 7, 3);
+  check(DType::kBF16, 45, 1);
+}
+
+TEST_F(CudaLinear, AGroupIsItsMembers) {
+  const Tensor x = floats(*gpu_, normals(5 * 64), {5, 64});
+  const std::vector<Tensor> weights{weight_of(DType::kQ4_1, 33, 64).to(*gpu_, Device::kCuda),
+                                    weight_of(DType::kF16, 8, 64).to(*gpu_, Device::kCuda)};
+  const std::vector<Tensor> biases{floats(*gpu_, normals(33), {33}), {}};
+  std::vector<Tensor> outputs(2);
+  linear_group(*gpu_, x, weights, biases, outputs);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(same_bits(host<float>(*gpu_, outputs[i]),
+                          host<float>(*gpu_, linear(*gpu_, x, weights[i], biases[i]))));
+  }
+  EXPECT_EQ(gpu_->counters().total().madds, 2u * 5 * 64 * (33 + 8));
+}
+
+TEST_F(Cuda, FaultsAppearAtTheNextCopyAndOnlyThere) {
+  const Tensor table = Tensor::owned(Device::kCuda, DType::kF32, {10, 8});
+  for (const int32_t id : {-1, 10}) {
+    const Tensor out = embed(*gpu_, ints(*gpu_, {3, id}, {2}), table);
+    EXPECT_THROW(host<float>(*gpu_, out), UserError);
+    EXPECT_NO_THROW(host<float>(*gpu_, out));
+  }
+  for (const int32_t target : {-1, 8}) {
+    const Tensor loss = cross_entropy(*gpu_, table, ints(*gpu_, {0, 1, 2, 3, target, 5, 6, 7, 0, 1}, {10}),
+                                      floats(*gpu_, Values(10, 1.0f), {10}));
+    EXPECT_THROW(host<float>(*gpu_, loss), UserError);
+  }
+  KvView kv = empty_cache(Device::kCuda, DType::kF32, 4, 1, 4, 1, 8);
+  const Tensor rows = floats(*gpu_, normals(5 * 8), {5, 1, 8});
+  KvPages page{ints(*gpu_, {0}, {1, 1}), Tensor::owned(Device::kCuda, DType::kI32, {1}), 4};
+  append_kv(*gpu_, kv, page, rows, rows, RowSet::all(5), ints(*gpu_, {0, 1, 2, 3, 4}, {5}),
+            ints(*gpu_, {0, 0, 0, 0, 0}, {5}));
+  EXPECT_THROW(host<int32_t>(*gpu_, kv.lengths), UserError);
+  EXPECT_EQ(host<int32_t>(*gpu_, kv.lengths), Ints{4});
+}
 
 // What only a build with CUDA has.
 void multiply_on_gpu(Context& ctx, const CudaGemmArgs& args) {
@@ -1012,11 +1026,6 @@ TEST_F(Cuda, FaultsAppearAtTheNextCopyAndOnlyThere) {
     const Tensor out = embed(*gpu_, ints(*gpu_, {3, id}, {2}), table);
     EXPECT_THROW(host<float>(*gpu_, out), UserError);
     EXPECT_NO_THROW(host<float>(*gpu_, out));
-  }
-  for (const int32_t target : {-1, 8}) {
-    const Tensor loss = cross_entropy(*gpu_, table, ints(*gpu_, {0, 1, 2, 3, target, 5, 6, 7, 0, 1}, {10}),
-                                      floats(*gpu_, Values(10, 1.0f), {10}));
-    EXPECT_THROW(host<float>(*gpu_, loss), UserError);
   }
   KvView kv = empty_cache(Device::kCuda, DType::kF32, 4, 1, 4, 1, 8);
   const Tensor rows = floats(*gpu_, normals(5 * 8), {5, 1, 8});

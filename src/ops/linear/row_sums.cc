@@ -26,7 +26,7 @@ Tensor transposed_product(Context& ctx, const Tensor& a, const Tensor& b) {
 Tensor sum_rows(Context& ctx, const Tensor& x) {
   expect_matrix(x, "sum_rows", "x");
   Tensor out = Tensor::empty(ctx, DType::kF32, {x.dim(1)});
-  on_device(ctx, [&](auto dev) { linear_db_kernel(dev, x, 0.0f, out); });
+  on_device(ctx, [&](auto dev) { linear_db_kernel(dev, ctx, x, 0.0f, out); });
   return out;
 }
 
