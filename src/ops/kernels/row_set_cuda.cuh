@@ -39,7 +39,7 @@ __device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
 struct DeviceFloatRows {
   const float* data;
   int64_t rows, width, step;  // rows: launched over
-  const int32_t* count_ptr;   // of dimension 0; null: every row is there. A vector is one row, and there
+  const int32_t* count_ptr;   // of dimension 0; null: every row is there (a vector is one row)
   int64_t per_count;          // rows for each one counted
   explicit DeviceFloatRows(const Tensor& t)
       : data(t.data<float>()),
