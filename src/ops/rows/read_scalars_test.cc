@@ -33,17 +33,5 @@ TEST(ReadScalars, BringsManyNumbersInOneCopy) {
   }
 }
 
-TEST(Fill, FillsEveryElement) {
-  for (const Device device : {Device::kCpu, Device::kGuarded}) {
-    Context ctx({.device = device, .threads = 2});
-    Tensor x = Tensor::empty(ctx, DType::kF32, {33, 1001});
-    fill(ctx, x, 2.5f);
-    std::vector<float> values(33 * 1001);
-    copy_to_host(ctx, x, values);
-    for (const float value : values) ASSERT_EQ(value, 2.5f);
-    EXPECT_THROW(fill(ctx, x = x.columns(0, 5), 0), UserError);
-  }
-}
-
 }  // namespace
 }  // namespace fathom
