@@ -1,7 +1,6 @@
 #include "infer/feeder.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/format.h"
 #include "model/flops.h"
@@ -110,10 +109,6 @@ Tensor Feeder::run() {
 }
 
 Savings Feeder::savings() const {
-  if (ctx_.device() == Device::kCuda) {  // its kernels count only what the host can know: no ratio to give
-    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-    return {kUnknown, kUnknown, kUnknown, kUnknown};
-  }
   return books_.savings();
 }
 

@@ -111,13 +111,10 @@ struct Gate {
   Tensor head, head_bias;    // (1, d), (1): of a two-stage gate
 };
 
-// What Algorithm 3 compares with. −∞ (nobody skips) where b ≥ 1 or all scores are equal.
+// What Algorithm 3 compares with. −∞ (no row skips) where b ≥ 1 or all scores are equal.
 Tensor batch_threshold(Context& ctx, const Tensor& scores, float kept) {
   if (kept >= 1 || scores.dim(0) == 0) return scalar(ctx, -INFINITY);
-  float least = 0, most = 0;
-  copy_to_host(ctx, quantile(ctx, scores, 0.0f), std::span(&least, 1));
-  copy_to_host(ctx, quantile(ctx, scores, 1.0f), std::span(&most, 1));
-  return least == most ? scalar(ctx, -INFINITY) : quantile(ctx, scores, 1.0f - kept);
+  return quantile(ctx, scores, 1.0f - kept, {}, IfEqual::kBelowAll);
 }
 
 // KL(Bernoulli(m) ‖ Bernoulli(b)), both kept away from 0 and 1, for every element of m.

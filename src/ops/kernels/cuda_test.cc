@@ -1020,21 +1020,5 @@ TEST_F(Cuda, AGpuThatIsNotThereIsAnError) {
   }
 }
 
-TEST_F(Cuda, FaultsAppearAtTheNextCopyAndOnlyThere) {
-  const Tensor table = Tensor::owned(Device::kCuda, DType::kF32, {10, 8});
-  for (const int32_t id : {-1, 10}) {
-    const Tensor out = embed(*gpu_, ints(*gpu_, {3, id}, {2}), table);
-    EXPECT_THROW(host<float>(*gpu_, out), UserError);
-    EXPECT_NO_THROW(host<float>(*gpu_, out));
-  }
-  KvView kv = empty_cache(Device::kCuda, DType::kF32, 4, 1, 4, 1, 8);
-  const Tensor rows = floats(*gpu_, normals(5 * 8), {5, 1, 8});
-  KvPages page{ints(*gpu_, {0}, {1, 1}), Tensor::owned(Device::kCuda, DType::kI32, {1}), 4};
-  append_kv(*gpu_, kv, page, rows, rows, RowSet::all(5), ints(*gpu_, {0, 1, 2, 3, 4}, {5}),
-            ints(*gpu_, {0, 0, 0, 0, 0}, {5}));
-  EXPECT_THROW(host<int32_t>(*gpu_, kv.lengths), UserError);
-  EXPECT_EQ(host<int32_t>(*gpu_, kv.lengths), Ints{4});
-}
-
 }  // namespace
 }  // namespace fathom

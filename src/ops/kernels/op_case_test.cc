@@ -284,7 +284,7 @@ std::vector<Isa> isas_of(Device device) {
 
 const std::vector<Device>& devices_to_check() {
   static const std::vector<Device> kDevices = [] {
-    std::vector<Device> devices{Device::kCpu};
+    std::vector<Device> devices{Device::kCpu, Device::kGuarded};
     try {
       const Context ctx({.device = Device::kCuda, .threads = 1});
       devices.push_back(Device::kCuda);

@@ -5,9 +5,9 @@
 namespace fathom {
 
 void quantile_kernel(CpuBackend dev, Context& ctx, const Tensor& scores, float q, const Tensor& valid,
-                     Tensor& out);
+                     IfEqual if_equal, Tensor& out);
 void quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, float q, const Tensor& valid,
-                     Tensor& out);
+                     IfEqual if_equal, Tensor& out);
 void weighted_quantile_kernel(CpuBackend dev, Context& ctx, const Tensor& scores, const Tensor& weights,
                               std::span<const float> shares, Tensor& out);
 void weighted_quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, const Tensor& weights,
@@ -27,11 +27,11 @@ void check_operands(const Tensor& scores, float share, const char* op, const cha
 
 }  // namespace
 
-Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid) {
+Tensor quantile(Context& ctx, const Tensor& scores, float q, const Tensor& valid, IfEqual if_equal) {
   check_operands(scores, q, "quantile", "q");
   if (valid) expect(valid, DType::kF32, scores.shape(), "quantile", "valid");
   Tensor out = Tensor::empty(ctx, DType::kF32, {1});
-  on_device(ctx, [&](auto dev) { quantile_kernel(dev, ctx, scores, q, valid, out); });
+  on_device(ctx, [&](auto dev) { quantile_kernel(dev, ctx, scores, q, valid, if_equal, out); });
   return out;
 }
 

@@ -16,7 +16,8 @@ float ordered(float score) {
 
 }  // namespace
 
-void quantile_kernel(CpuBackend, Context&, const Tensor& scores, float q, const Tensor& valid, Tensor& out) {
+void quantile_kernel(CpuBackend, Context&, const Tensor& scores, float q, const Tensor& valid,
+                     IfEqual if_equal, Tensor& out) {
   std::vector<float> values;
   for (int64_t r = 0; r < present_rows(scores); ++r)
     if (!valid || valid.data<float>()[r] > 0) values.push_back(ordered(scores.data<float>()[r]));
@@ -29,6 +30,10 @@ void quantile_kernel(CpuBackend, Context&, const Tensor& scores, float q, const 
   if (part > 0) {
     const double above = *std::min_element(values.begin() + low + 1, values.end());
     if (above != below) result = below + (above - below) * part;  // equal: infinities too
+  }
+  if (if_equal == IfEqual::kBelowAll) {
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    if (*least == *most) result = -std::numeric_limits<double>::infinity();
   }
   out.data<float>()[0] = static_cast<float>(result);
 }

@@ -64,7 +64,8 @@ __global__ void ascending_keys(Scores scores, const float* valid, uint32_t* keys
 }
 
 // One thread.
-__global__ void pick_quantile(const uint32_t* sorted, int64_t rows, float q, float* out, int32_t* fault) {
+__global__ void pick_quantile(const uint32_t* sorted, int64_t rows, float q, IfEqual if_equal, float* out,
+                              int32_t* fault) {
   const int64_t n = first_not(0, rows, [=](int64_t i) { return sorted[i] != kLast; });
   if (n == 0) {
     report_fault(fault, CudaFault::kNoScores);
@@ -79,6 +80,7 @@ __global__ void pick_quantile(const uint32_t* sorted, int64_t rows, float q, flo
     const double above = score_of(sorted[low + 1]);
     if (above != below) result = below + (above - below) * part;  // equal: infinities too
   }
+  if (if_equal == IfEqual::kBelowAll && sorted[0] == sorted[n - 1]) result = -__builtin_huge_val();
   *out = static_cast<float>(result);
 }
 
@@ -163,7 +165,7 @@ __global__ void mark_top(const uint64_t* sorted, const int32_t* numbers, Scores 
 }  // namespace
 
 void quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, float q, const Tensor& valid,
-                     Tensor& out) {
+                     IfEqual if_equal, Tensor& out) {
   const Scores rows(scores);
   Tensor keys = Tensor::empty(ctx, DType::kI32, {2, rows.rows});
   auto *key = keys.data<uint32_t>(), *sorted = key + rows.rows;
@@ -173,7 +175,8 @@ void quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& scores, float 
     check_launch("quantile");
     sort_keys(dev, ctx, key, sorted, rows.rows);
   }
-  pick_quantile<<<1, 1, 0, dev.handle.stream>>>(sorted, rows.rows, q, out.data<float>(), dev.handle.fault);
+  pick_quantile<<<1, 1, 0, dev.handle.stream>>>(sorted, rows.rows, q, if_equal, out.data<float>(),
+                                                dev.handle.fault);
   check_launch("quantile");
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "ops/kernels/kept_rows_test.h"
+#include "ops/kernels/op_case.h"
 
 namespace fathom {
 namespace {
@@ -120,6 +121,22 @@ TEST_F(Quantile, NamesWhatWasExpected) {
               weighted({1, 2}, {1, -1}, 0.5f);
             }),
             "weighted_quantile: a weight must not be below 0, got -1 in row 1");
+}
+
+TEST(QuantileOfEqual, MayLieBelowAll) {
+  for (const Device device : devices_to_check()) {
+    Context ctx({.device = device, .threads = 1});
+    const auto of = [&](const std::vector<float>& scores, IfEqual if_equal) {
+      const Tensor x = Tensor::from(ctx, scores, {static_cast<int64_t>(scores.size())});
+      float value = 0;
+      copy_to_host(ctx, quantile(ctx, x, 0.3f, {}, if_equal), std::span(&value, 1));
+      return value;
+    };
+    EXPECT_EQ(of({0.5f, 0.5f, 0.5f}, IfEqual::kBelowAll), -INFINITY);
+    EXPECT_EQ(of({0.5f, 0.5f, 0.5f}, IfEqual::kScore), 0.5f);
+    EXPECT_EQ(of({0.5f}, IfEqual::kBelowAll), -INFINITY);
+    EXPECT_EQ(of({0.5f, 0.5f, 0.5f, 0.75f}, IfEqual::kBelowAll), 0.5f);
+  }
 }
 
 }  // namespace
