@@ -85,9 +85,11 @@ class AttentionUnit {
   Tensor mix(const PassKv& kv) {
     if (!same_rows_) q_ = linear(ctx_, input(queries_), block_.q, block_.q_bias);
     const Tensor q = turned(q_, block_.q_norm, queries_);
-    const AttentionParams params{.scale = config_.attention_scale,
-                                 .soft_cap = config_.attention_soft_cap,
-                                 .window = config_.windows[static_cast<size_t>(layer_)]};
+    const AttentionParams params{
+        .scale = config_.attention_scale,
+        .soft_cap = config_.attention_soft_cap,
+        .window = config_.windows[static_cast<size_t>(layer_)],
+        .precision = block_.q.dtype() == DType::kBF16 ? Precision::kBf16 : Precision::kF32};
     if (kv.cache)
       return attention(ctx_, q, kv.cache->layer(layer_), queries_, batch_.positions, batch_.sequence, params);
     return self_attention(ctx_, q, kv.k, kv.v, decision_.key_bias, queries_, copies_ ? all_ : own_,

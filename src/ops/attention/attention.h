@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/attention/kv_view.h"
+#include "tensor/precision.h"
 #include "tensor/rows.h"
 
 namespace fathom {
@@ -10,6 +11,7 @@ struct AttentionParams {
   float scale = 1.0f;     // of q·k
   float soft_cap = 0.0f;  // > 0: cap · tanh(logit / cap)
   int32_t window = 0;     // > 0: a key is visible when query position − key position < window
+  Precision precision = Precision::kF32;  // of self_attention() on a GPU; all else computes in f32
 };
 
 // q: f32 (capacity, heads, head_dim), its rows compacted by `queries`. positions, sequence: i32 (batch rows),

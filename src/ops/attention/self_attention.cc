@@ -38,11 +38,10 @@ void check(const SelfAttentionCall& call) {
   if (!(call.params.scale > 0)) fail("self_attention: scale must be above 0, got {}", call.params.scale);
 }
 
-void gradient(Context& ctx, const SelfAttentionCall& call, const Tensor& d) {
+void gradient(Context& ctx, const SelfAttentionCall& call, const SelfAttentionKept& kept, const Tensor& d) {
   const auto wanted = [&](const Tensor& x) { return x.gradient() ? gradient_like(ctx, x) : Tensor(); };
   SelfAttentionGradients gradients{wanted(call.q), wanted(call.k), wanted(call.v), wanted(call.key_bias)};
-  on_cpu(ctx, "the gradient of self_attention",
-         [&](CpuBackend dev) { self_attention_gradient_kernel(dev, ctx, call, d, gradients); });
+  on_device(ctx, [&](auto dev) { self_attention_gradient_kernel(dev, ctx, call, kept, d, gradients); });
   accumulate(ctx, call.q, gradients.q);
   accumulate(ctx, call.k, gradients.k);
   accumulate(ctx, call.v, gradients.v);
@@ -54,14 +53,19 @@ void gradient(Context& ctx, const SelfAttentionCall& call, const Tensor& d) {
 Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,
                       const RowSet& queries, const RowSet& keys, const Tensor& positions,
                       const Tensor& sequence, AttentionParams params) {
-  const SelfAttentionCall call{q, k, v, key_bias, queries, keys, positions, sequence, params};
+  SelfAttentionCall call{q, k, v, key_bias, queries, keys, positions, sequence, params};
   check(call);
+  SelfAttentionKept kept;
+  const bool keep = differentiable(ctx, {&q, &k, &v, &key_bias});
   Tensor out;
-  on_cpu(ctx, "self_attention", [&](CpuBackend) {
-    out = attention(ctx, q, self_attention_view(ctx, call), queries, positions, sequence, params);
-  });
+  on_device(ctx, [&](auto dev) { out = self_attention_kernel(dev, ctx, call, keep, kept); });
+  if (kept.q) {
+    call.q = without_values(q);
+    call.k = without_values(k);
+    call.v = without_values(v);
+  }
   differentiate(ctx, {&q, &k, &v, &key_bias}, out,
-                [=](Context& c, const Tensor& d) { gradient(c, call, d); });
+                [=](Context& c, const Tensor& d) { gradient(c, call, kept, d); });
   return out;
 }
 

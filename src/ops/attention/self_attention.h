@@ -11,8 +11,10 @@ namespace fathom {
 // A query sees the keys of the same sequence at its position or before, inside the window.
 // Returns f32 (capacity of the queries, heads · head_dim). A query that sees no key gives zeros, and no
 // gradient flows through it.
-// The result is attention()'s over a KvView of these keys; the gradient has the same bits at any number of
-// threads.
+// On the CPU the result is attention()'s over a KvView of these keys, always in f32; the gradient has the
+// same bits at any number of threads. On a GPU the same input gives the same bits on every run, and rows may
+// stand in any order. There Precision::kBf16 rounds q, k, v, the softmax's weights and the gradient that
+// arrives to bf16 where they are factors; head dimensions other than 64 and 128 stay with f32.
 Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,
                       const RowSet& queries, const RowSet& keys, const Tensor& positions,
                       const Tensor& sequence, AttentionParams params);

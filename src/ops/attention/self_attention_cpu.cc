@@ -236,7 +236,7 @@ void SelfAttention::open(int64_t s, int64_t head, Workspace& work) const {
 // score.
 void SelfAttention::probabilities(int64_t s, const Strip& strip, Workspace& work) const {
   const int64_t width = strip.width();
-  const auto [scale, cap, window] = call_.params;
+  const float scale = call_.params.scale, cap = call_.params.soft_cap;
   product(GemmLayout::kNT, strip.count(), width, dim_, work.q, work.k + strip.low * dim_, work.p, scale, 0.0f,
           work);
   for (int64_t i = 0; i < strip.count(); ++i) {
@@ -339,9 +339,8 @@ void sum_groups(ThreadPool& pool, const float* from, const std::vector<int32_t>&
   });
 }
 
-}  // namespace
-
-KvView self_attention_view(Context& ctx, const SelfAttentionCall& call) {
+// The keys as attention() reads them.
+KvView view_of(Context& ctx, const SelfAttentionCall& call) {
   const Scene scene(call);
   const int64_t sequences = std::max<int64_t>(1, scene.sequences);
   int64_t capacity = 1;
@@ -368,8 +367,16 @@ KvView self_attention_view(Context& ctx, const SelfAttentionCall& call) {
   return kv;
 }
 
+}  // namespace
+
+Tensor self_attention_kernel(CpuBackend, Context& ctx, const SelfAttentionCall& call, bool,
+                             SelfAttentionKept&) {
+  return attention(ctx, call.q, view_of(ctx, call), call.queries, call.positions, call.sequence, call.params);
+}
+
 void self_attention_gradient_kernel(CpuBackend dev, Context& ctx, const SelfAttentionCall& call,
-                                    const Tensor& d, SelfAttentionGradients& gradients) {
+                                    const SelfAttentionKept&, const Tensor& d,
+                                    SelfAttentionGradients& gradients) {
   const Scene scene(call);
   const int64_t heads = call.q.dim(1), dim = call.q.dim(2), keys = scene.keys.count;
   const ArenaScope scope(ctx);

@@ -1,4 +1,4 @@
-// Between self_attention.cc and self_attention_cpu.cc: operands already checked.
+// Between self_attention.cc and its backends: operands already checked.
 #pragma once
 
 #include "ops/attention/self_attention.h"
@@ -12,16 +12,35 @@ struct SelfAttentionCall {
   AttentionParams params;
 };
 
+// What the forward pass on a GPU leaves behind, all but `pairs` for the gradient alone. The CPU leaves
+// nothing: its gradient computes the softmax again. Places: the rows in the order of (sequence, position),
+// and room up to whole tiles.
+struct SelfAttentionKept {
+  Tensor pairs;     // u8 (8): a u64 on the device, the number of visible pairs of query row and key
+  Tensor plan;      // i32, see self_attention_plan.cuh
+  Tensor out;       // f32 (capacity, heads · head_dim)
+  Tensor log_sums;  // f32 (heads, places): log Σ exp(logit), +inf where a query sees no key
+  Tensor q, k, v;   // bf16 (heads, places, head_dim), in the order of places; defined: q, k, v of the call
+                    // are not needed any more
+};
+
 // Undefined: not wanted.
 struct SelfAttentionGradients {
   Tensor q, k, v;   // compacted as their tensors are
   Tensor key_bias;  // (batch rows), zero where a row is no key
 };
 
-// The keys as attention() reads them.
-KvView self_attention_view(Context& ctx, const SelfAttentionCall& call);
+// -> f32 (capacity, heads · head_dim). keep: a gradient is wanted.
+Tensor self_attention_kernel(CpuBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
+                             SelfAttentionKept& kept);
+Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
+                             SelfAttentionKept& kept);
 // d: gradient of the output.
 void self_attention_gradient_kernel(CpuBackend dev, Context& ctx, const SelfAttentionCall& call,
-                                    const Tensor& d, SelfAttentionGradients& gradients);
+                                    const SelfAttentionKept& kept, const Tensor& d,
+                                    SelfAttentionGradients& gradients);
+void self_attention_gradient_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                                    const SelfAttentionKept& kept, const Tensor& d,
+                                    SelfAttentionGradients& gradients);
 
 }  // namespace fathom

@@ -4,13 +4,9 @@
 #pragma once
 
 #include "tensor/context.h"
+#include "tensor/precision.h"
 
 namespace fathom {
-
-enum class Precision : uint8_t {
-  kF32,
-  kBf16,  // factors rounded to bf16 (to nearest even), sums in f32
-};
 
 // Row-major. How the factors lie in memory: N as written, T transposed.
 enum class GemmLayout : uint8_t {

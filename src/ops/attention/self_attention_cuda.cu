@@ -1,0 +1,62 @@
+#include "ops/attention/self_attention_cuda.cuh"
+
+namespace fathom {
+namespace {
+
+constexpr int kThreads = 256;
+
+// to (batch rows, zeroed)[the key's row] = Σ over the KV heads, in their order.
+__global__ void sum_biases(SelfAttentionPlan plan, const float* from, int kv_heads, int64_t places,
+                           float* to) {
+  const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (place >= plan.keys.kept.count()) return;
+  float sum = 0.0f;
+  for (int head = 0; head < kv_heads; ++head) sum += from[head * places + place];
+  to[plan.keys.kept[plan.keys.rows[place]]] = sum;
+}
+
+}  // namespace
+
+Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
+                             SelfAttentionKept& kept) {
+  const Tensor& q = call.q;
+  Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
+  Tensor memory = Tensor::empty(ctx, DType::kI32, {self_attention_plan_size(call)});
+  kept.pairs = Tensor::empty(ctx, DType::kU8, {static_cast<int64_t>(sizeof(uint64_t))});
+  const SelfAttentionPlan plan = make_self_attention_plan(dev, ctx, call, memory, kept.pairs);
+  if (keep) {
+    kept.plan = memory;
+    kept.out = out;
+    kept.log_sums = Tensor::empty(ctx, DType::kF32, {q.dim(1), places_for(plan.queries.kept.capacity)});
+  }
+  if (uses_tensor_cores(call)) {
+    self_attention_mma(dev, ctx, call, plan, keep, kept, out);
+  } else {
+    self_attention_f32(dev, call, plan, kept, out);
+  }
+  return out;
+}
+
+void self_attention_gradient_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                                    const SelfAttentionKept& kept, const Tensor& d,
+                                    SelfAttentionGradients& gradients) {
+  const SelfAttentionPlan plan = self_attention_plan(call, kept.plan);
+  const int64_t keys = plan.keys.kept.capacity, places = places_for(keys), kv_heads = call.k.dim(1);
+  Tensor bias;
+  if (gradients.key_bias) bias = Tensor::empty(ctx, DType::kF32, {kv_heads, places});
+  if (uses_tensor_cores(call)) {
+    self_attention_mma_gradient(dev, ctx, call, plan, kept, d, gradients, bias);
+  } else {
+    self_attention_f32_gradient(dev, ctx, call, plan, kept, d, gradients, bias);
+  }
+  if (!gradients.key_bias) return;
+  float* to = gradients.key_bias.data<float>();
+  cuda_check(cudaMemsetAsync(to, 0, static_cast<size_t>(gradients.key_bias.nbytes()), dev.handle.stream),
+             "cudaMemsetAsync");
+  if (keys == 0) return;
+  sum_biases<<<blocks_for(keys, kThreads), kThreads, 0, dev.handle.stream>>>(
+      plan, bias.data<float>(), static_cast<int>(kv_heads), places, to);
+  check_launch("self_attention (gradient of the bias)");
+}
+
+}  // namespace fathom

@@ -1,0 +1,270 @@
+// Forward on tensor cores.
+#include "ops/attention/self_attention_mma.cuh"
+
+namespace fathom {
+namespace {
+
+constexpr int kPackThreads = 256;
+
+// A row of logits is corrected for a new maximum only when that is larger than the old one by a factor of
+// 2^kSlack: weights up to that size lose nothing.
+constexpr float kSlack = 8.0f;
+
+template <class Element>
+struct ForwardCall : MmaCall {
+  using MmaCall::MmaCall;
+  const Element* q_rows = nullptr;  // (capacity, heads, dim)
+  float* result = nullptr;          // likewise
+  Bf16* packed_q = nullptr;         // null: not wanted
+  float* new_log_sums = nullptr;    // null: not wanted
+};
+
+// from (capacity, heads, kDim) -> to (heads, places, kDim), in the order of places. A thread for 8 elements;
+// blockIdx.y: which of the two.
+template <int kDim, class Element>
+__global__ void pack_rows(PlanSide side, int heads, int64_t places, const Element* first,
+                          const Element* second, Bf16* to_first, Bf16* to_second) {
+  constexpr int kChunks = kDim / 8;
+  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  const int64_t place = unit / (heads * kChunks), count = side.kept.count();
+  if (place >= (count + kPlaceTile - 1) / kPlaceTile * kPlaceTile) return;
+  const int head = static_cast<int>(unit / kChunks % heads), chunk = static_cast<int>(unit % kChunks);
+  const Element* from = blockIdx.y == 0 ? first : second;
+  Bf16* to = blockIdx.y == 0 ? to_first : to_second;
+  uint4 packed = make_uint4(0, 0, 0, 0);
+  if (place < count)
+    packed = load_eight(from + (static_cast<int64_t>(side.rows[place]) * heads + head) * kDim + chunk * 8);
+  *reinterpret_cast<uint4*>(to + (head * places + place) * kDim + chunk * 8) = packed;
+}
+
+// Scores to logits in units of log 2. What is left to multiply with: 1, or with nothing else to do, scale.
+template <bool kCap, int kParts, int kColumns>
+__device__ float to_logits(const MmaCall& call, int32_t key, float (&s)[kParts][kColumns][4]) {
+  const float *bias = call.plan.key_bias, scale = call.shape.scale;
+  if (!kCap && !bias) return scale * kLog2E;
+  const float inner = kCap ? scale / call.shape.soft_cap : scale * kLog2E;
+  const float outer = call.shape.soft_cap * kLog2E;
+#pragma unroll
+  for (int n = 0; n < kColumns; ++n) {
+    float2 more = make_float2(0.0f, 0.0f);
+    if (bias) more = *reinterpret_cast<const float2*>(bias + key + n * 8 + 2 * (lane_id() % 4));
+#pragma unroll
+    for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float x = s[m][n][i] * inner, add = (i % 2 == 0 ? more.x : more.y) * kLog2E;
+        s[m][n][i] = kCap ? fmaf(outer, fast_tanh(x), add) : x + add;
+      }
+    }
+  }
+  return 1.0f;
+}
+
+// The softmax of a warp's rows so far. Rows: [part][half], as in factor C.
+template <int kDim, int kParts>
+struct Softmax {
+  float most[kParts][2], total[kParts][2];  // in units of log 2; total: of this lane's columns
+  float sums[kParts][kDim / 8][4];
+
+  __device__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) most[m][half] = -kInf, total[m][half] = 0.0f;
+    }
+    fathom::clear(sums);
+  }
+
+  // Raises the maxima where the scores need it.
+  template <int kColumns>
+  __device__ void make_room(const float (&s)[kParts][kColumns][4], float factor) {
+    float top[kParts][2];
+    bool grown = false;
+#pragma unroll
+    for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float x = -kInf;
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) x = fmaxf(x, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+        top[m][half] = quad_max(x) * factor;
+        grown |= top[m][half] > most[m][half] + kSlack;
+      }
+    }
+    if (!__any_sync(kAllLanes, grown)) return;
+#pragma unroll
+    for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const bool raise = top[m][half] > most[m][half] + kSlack;
+        const float correction = raise ? fast_exp2(most[m][half] - top[m][half]) : 1.0f;
+        if (raise) most[m][half] = top[m][half];
+        total[m][half] *= correction;
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          sums[m][n][2 * half] *= correction;
+          sums[m][n][2 * half + 1] *= correction;
+        }
+      }
+    }
+  }
+
+  // Scores to weights.
+  template <int kColumns>
+  __device__ void weigh(float (&s)[kParts][kColumns][4], float factor) {
+#pragma unroll
+    for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float base = most[m][half] == -kInf ? 0.0f : most[m][half];
+#pragma unroll
+        for (int n = 0; n < kColumns; ++n) {
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            s[m][n][i] = fast_exp2(fmaf(s[m][n][i], factor, -base));
+            total[m][half] += s[m][n][i];
+          }
+        }
+      }
+    }
+  }
+};
+
+template <int kDim, int kParts, int kWarps, bool kCap, class Element>
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
+    attend(ForwardCall<Element> call) {
+  constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kQueries = kWarps * kMine;
+  constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch;
+  static_assert(kPlaceTile % kQueries == 0);
+  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice
+  __shared__ Span spans[kQueries];
+  const SelfAttentionShape& shape = call.shape;
+  const PlanSide& side = call.plan.queries;
+  // The tiles at the end of a sequence take longest: they come first.
+  const int head = static_cast<int>(blockIdx.x) % shape.heads;
+  const int64_t first = static_cast<int64_t>((gridDim.x - 1 - blockIdx.x) / shape.heads) * kQueries;
+  const int64_t count = side.kept.count();
+  if (first >= count) return;
+  for (int i = static_cast<int>(threadIdx.x); i < kQueries; i += kThreads)
+    spans[i] = side.span_up_to(first + i, count);
+  __syncthreads();
+  const Span* my_spans = spans + warp_id() * kMine;
+  const Reach reach{my_spans[0], my_spans[kMine - 1]};
+  const Span seen{spans[0].begin, spans[kQueries - 1].end};
+
+  const SharedAddress tiles = shared_address(memory);
+  const int64_t kv_at = head / shape.group * call.key_places;
+  const auto copy = [&](int32_t key, uint32_t stage) {
+    const SharedAddress to = tiles + stage * 2 * kTileBytes;
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to, call.k + (kv_at + key) * kDim);
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to + kTileBytes, call.v + (kv_at + key) * kDim);
+    commit_copies();
+  };
+  int32_t key = seen.begin / kOtherTile * kOtherTile;
+  if (key < seen.end) copy(key, 0);
+
+  const int64_t my_first = first + warp_id() * kMine;
+  HeldRows<kDim, kParts> q;
+  q.fill([&](int row, int column) {
+    const int64_t place = my_first + row;
+    const uint32_t pair =
+        place < count
+            ? load_pair(call.q_rows + (side.rows[place] * int64_t{shape.heads} + head) * kDim + column)
+            : 0;
+    if (call.packed_q)
+      *reinterpret_cast<uint32_t*>(call.packed_q + (head * call.query_places + place) * kDim + column) = pair;
+    return pair;
+  });
+  Softmax<kDim, kParts> softmax;
+  softmax.clear();
+
+  for (uint32_t stage = 0; key < seen.end; key += kOtherTile, stage ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads();  // the tile is there, and the one before is read
+    if (key + kOtherTile < seen.end) copy(key + kOtherTile, stage ^ 1);
+    if (!reach.any(key, key + kOtherTile)) continue;
+    const SharedAddress tile = tiles + stage * 2 * kTileBytes;
+    float s[kParts][kOtherTile / 8][4];
+    clear(s);
+    multiply_rows<kDim, kParts, kOtherTile>(q, tile, 0, s);
+    const float factor = to_logits<kCap>(call, key, s);
+    if (!reach.all(key, key + kOtherTile)) hide(my_spans, key, s);
+    softmax.make_room(s, factor);
+    softmax.weigh(s, factor);
+#pragma unroll
+    for (int step = 0; step < kOtherTile / 16; ++step) {
+      uint32_t weights[kParts][4];
+#pragma unroll
+      for (int m = 0; m < kParts; ++m) pack_scores(s[m], step, weights[m]);
+      add_weighted<kDim, kParts>(weights, tile + kTileBytes, step * 16, softmax.sums);
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = my_first + m * 16 + half * 8 + lane_id() / 4;
+      const float total = quad_sum(softmax.total[m][half]);
+      const bool there = place < count, seeing = there && total > 0;
+      if (there)
+        store_row<kDim>(softmax.sums[m], half, seeing ? 1.0f / total : 0.0f,
+                        call.result + (side.rows[place] * int64_t{shape.heads} + head) * kDim);
+      if (call.new_log_sums && lane_id() % 4 == 0)
+        call.new_log_sums[head * call.query_places + place] =
+            seeing ? (softmax.most[m][half] + log2f(total)) * kLn2 : kInf;
+    }
+  }
+}
+
+template <int kDim, int kParts, int kWarps, bool kCap, class Element>
+void launch(CudaBackend dev, const ForwardCall<Element>& call) {
+  constexpr size_t kBytes = 4 * kOtherTile * Rows<kDim>::kPitch;
+  const auto tiles = static_cast<unsigned int>(call.query_places / (kWarps * kParts * 16));
+  if (tiles == 0) return;
+  const auto kernel = attend<kDim, kParts, kWarps, kCap, Element>;
+  allow_shared(kernel, kBytes);
+  kernel<<<tiles* static_cast<unsigned int>(call.shape.heads), kWarps * kWarp, kBytes, dev.handle.stream>>>(
+      call);
+  check_launch("self_attention");
+}
+
+template <int kDim>
+void run(CudaBackend dev, const SelfAttentionCall& call, const ForwardCall<float>& mma, Tensor& k,
+         Tensor& v) {
+  const int64_t units = mma.key_places * mma.shape.kv_heads * (kDim / 8);
+  if (units > 0) {
+    pack_rows<kDim><<<dim3(blocks_for(units, kPackThreads), 2), kPackThreads, 0, dev.handle.stream>>>(
+        mma.plan.keys, mma.shape.kv_heads, mma.key_places, call.k.data<float>(), call.v.data<float>(),
+        k.data<Bf16>(), v.data<Bf16>());
+    check_launch("self_attention (packing)");
+  }
+  constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
+  if (mma.shape.soft_cap > 0) return launch<kDim, kParts, kWarps, true>(dev, mma);
+  return launch<kDim, kParts, kWarps, false>(dev, mma);
+}
+
+}  // namespace
+
+void self_attention_mma(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                        const SelfAttentionPlan& plan, bool keep, SelfAttentionKept& kept, Tensor& out) {
+  ForwardCall<float> mma(call, plan);
+  const int64_t heads = call.q.dim(1), kv_heads = call.k.dim(1), dim = call.q.dim(2);
+  Tensor k = Tensor::empty(ctx, DType::kBF16, {kv_heads, mma.key_places, dim});
+  Tensor v = Tensor::empty(ctx, DType::kBF16, {kv_heads, mma.key_places, dim});
+  if (keep) {
+    kept.q = Tensor::empty(ctx, DType::kBF16, {heads, mma.query_places, dim});
+    kept.k = k;
+    kept.v = v;
+    mma.packed_q = kept.q.data<Bf16>();
+    mma.new_log_sums = kept.log_sums.data<float>();
+  }
+  mma.k = k.data<Bf16>();
+  mma.v = v.data<Bf16>();
+  mma.q_rows = call.q.data<float>();
+  mma.result = out.data<float>();
+  if (dim == 64) return run<64>(dev, call, mma, k, v);
+  return run<128>(dev, call, mma, k, v);
+}
+
+}  // namespace fathom

@@ -1,0 +1,374 @@
+// Backward on tensor cores.
+#include "ops/attention/self_attention_mma.cuh"
+
+namespace fathom {
+namespace {
+
+constexpr int kPackThreads = 256;
+
+// d (capacity, heads, kDim) -> packed (heads, places, kDim), and Σ d · out over each head's dimensions ->
+// sums (heads, places). kDim / 8 neighbouring threads for a row's head.
+template <int kDim, class Element>
+__global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, float* sums) {
+  constexpr int kChunks = kDim / 8;
+  const int heads = call.shape.heads;
+  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
+  const int64_t place = unit / (heads * kChunks), count = call.plan.queries.kept.count();
+  const int head = static_cast<int>(unit / kChunks % heads), chunk = static_cast<int>(unit % kChunks);
+  float sum = 0.0f;
+  uint4 eight = make_uint4(0, 0, 0, 0);
+  if (place < count) {
+    const int64_t at = (call.plan.queries.rows[place] * int64_t{heads} + head) * kDim + chunk * 8;
+    eight = load_eight(d + at);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(d[at + i], call.out[at + i], sum);
+  }
+#pragma unroll
+  for (int step = kChunks / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  if (place >= (count + kPlaceTile - 1) / kPlaceTile * kPlaceTile) return;
+  *reinterpret_cast<uint4*>(packed + (head * call.query_places + place) * kDim + chunk * 8) = eight;
+  if (chunk == 0) sums[head * call.query_places + place] = sum;
+}
+
+// The softmax's weight of a product q · k (−inf: hidden), and its derivative by scale · q · k over the
+// weight. less: log Σ exp less the key's bias, in units of log 2; +inf: 0. kPlain: neither a cap nor biases.
+struct Weight {
+  float value, slope;
+};
+template <bool kPlain>
+struct WeightRule {
+  float inner, outer;
+  __device__ explicit WeightRule(const SelfAttentionShape& shape)
+      : inner(kPlain || shape.soft_cap <= 0 ? shape.scale * kLog2E : shape.scale / shape.soft_cap),
+        outer(shape.soft_cap * kLog2E) {}
+  __device__ Weight operator()(float product, float less) const {
+    if (kPlain || outer <= 0) return {fast_exp2(fmaf(product, inner, -less)), 1.0f};
+    const float t = fast_tanh(product * inner);
+    return {product == -kInf ? 0.0f : fast_exp2(fmaf(outer, t, -less)), fmaf(-t, t, 1.0f)};
+  }
+};
+
+// A block takes a tile of queries and a head; kStep keys at a time.
+template <int kDim, int kParts, int kWarps, bool kPlain>
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) attend_dq(MmaCall call) {
+  constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kQueries = kWarps * kMine, kStep = 32;
+  constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch;
+  static_assert(kPlaceTile % kQueries == 0);
+  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice
+  __shared__ Span spans[kQueries];
+  const SelfAttentionShape& shape = call.shape;
+  const PlanSide& side = call.plan.queries;
+  // The tiles at the end of a sequence take longest: they come first.
+  const int head = static_cast<int>(blockIdx.x) % shape.heads;
+  const int64_t first = static_cast<int64_t>((gridDim.x - 1 - blockIdx.x) / shape.heads) * kQueries;
+  const int64_t count = side.kept.count();
+  if (first >= count) return;
+  for (int i = static_cast<int>(threadIdx.x); i < kQueries; i += kThreads)
+    spans[i] = side.span_up_to(first + i, count);
+  __syncthreads();
+  const Span* my_spans = spans + warp_id() * kMine;
+  const Reach reach{my_spans[0], my_spans[kMine - 1]};
+  const Span seen{spans[0].begin, spans[kQueries - 1].end};
+
+  const SharedAddress tiles = shared_address(memory);
+  const int64_t kv_at = head / shape.group * call.key_places;
+  const auto copy = [&](int32_t key, uint32_t stage) {
+    const SharedAddress to = tiles + stage * 2 * kTileBytes;
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to, call.k + (kv_at + key) * kDim);
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to + kTileBytes, call.v + (kv_at + key) * kDim);
+    commit_copies();
+  };
+  int32_t key = seen.begin / kOtherTile * kOtherTile;
+  if (key < seen.end) copy(key, 0);
+
+  const int g = lane_id() / 4, t = lane_id() % 4;
+  const int64_t at = head * call.query_places + first + warp_id() * kMine;  // of the warp's first row
+  HeldRows<kDim, kParts> q, d;
+  q.load(call.q + at * kDim);
+  d.load(call.d + at * kDim);
+  float log_sums[kParts][2], less_dots[kParts][2];
+#pragma unroll
+  for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      log_sums[m][half] = call.log_sums[at + m * 16 + half * 8 + g] * kLog2E;
+      less_dots[m][half] = -call.dot_sums[at + m * 16 + half * 8 + g];
+    }
+  }
+  const WeightRule<kPlain> rule(shape);
+  float sums[kParts][kDim / 8][4] = {};
+
+  for (uint32_t stage = 0; key < seen.end; key += kOtherTile, stage ^= 1) {
+    wait_for_copies<0>();
+    __syncthreads();  // the tile is there, and the one before is read
+    if (key + kOtherTile < seen.end) copy(key + kOtherTile, stage ^ 1);
+    const SharedAddress tile = tiles + stage * 2 * kTileBytes;
+#pragma unroll 1
+    for (int part = 0; part < kOtherTile; part += kStep) {
+      const int32_t begin = key + part;
+      if (!reach.any(begin, begin + kStep)) continue;
+      float p[kParts][kStep / 8][4], dp[kParts][kStep / 8][4];
+      clear(p);
+      multiply_rows<kDim, kParts, kStep>(q, tile, part, p);
+      if (!reach.all(begin, begin + kStep)) hide(my_spans, begin, p);
+#pragma unroll
+      for (int n = 0; n < kStep / 8; ++n) {
+        float2 bias = make_float2(0.0f, 0.0f);
+        if (!kPlain && call.plan.key_bias)
+          bias = *reinterpret_cast<const float2*>(call.plan.key_bias + begin + n * 8 + 2 * t);
+#pragma unroll
+        for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float less = fmaf(i % 2 == 0 ? bias.x : bias.y, -kLog2E, log_sums[m][i / 2]);
+            const Weight w = rule(p[m][n][i], less);
+            p[m][n][i] = w.value * w.slope;
+          }
+        }
+      }
+#pragma unroll
+      for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+        for (int n = 0; n < kStep / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) dp[m][n][i] = less_dots[m][i / 2];
+        }
+      }
+      multiply_rows<kDim, kParts, kStep>(d, tile + kTileBytes, part, dp);
+#pragma unroll
+      for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+        for (int n = 0; n < kStep / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) p[m][n][i] *= dp[m][n][i];
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kStep / 16; ++step) {
+        uint32_t weights[kParts][4];
+#pragma unroll
+        for (int m = 0; m < kParts; ++m) pack_scores(p[m], step, weights[m]);
+        add_weighted<kDim, kParts>(weights, tile, part + step * 16, sums);
+      }
+    }
+  }
+
+#pragma unroll
+  for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + warp_id() * kMine + m * 16 + half * 8 + g;
+      if (place < count)
+        store_row<kDim>(sums[m], half, shape.scale,
+                        call.dq + (side.rows[place] * int64_t{shape.heads} + head) * kDim);
+    }
+  }
+}
+
+// A block takes a tile of keys and a KV head; kStep queries at a time. The scores are transposed: a warp's
+// rows are keys.
+template <int kDim, int kParts, int kWarps, bool kPlain>
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) attend_dkv(MmaCall call) {
+  constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kKeys = kWarps * kMine, kStep = 32;
+  constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch, kNumberBytes = kOtherTile * sizeof(float),
+                     kStageBytes = 2 * (kTileBytes + kNumberBytes);
+  static_assert(kPlaceTile % kKeys == 0);
+  // Queries, d, log Σ exp, Σ d · out; twice. Then the block's keys and values.
+  extern __shared__ __align__(256) uint8_t memory[];
+  __shared__ Span spans[kKeys];
+  const SelfAttentionShape& shape = call.shape;
+  const PlanSide& side = call.plan.keys;
+  const int kv_head = static_cast<int>(blockIdx.x) % shape.kv_heads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x / shape.kv_heads) * kKeys, count = side.kept.count();
+  if (first >= count) return;
+  for (int i = static_cast<int>(threadIdx.x); i < kKeys; i += kThreads)
+    spans[i] = side.span_up_to(first + i, count);
+  __syncthreads();
+  const Span* my_spans = spans + warp_id() * kMine;
+  const Reach reach{my_spans[0], my_spans[kMine - 1]};
+  const Span seen{spans[0].begin, spans[kKeys - 1].end};
+
+  const SharedAddress tiles = shared_address(memory);
+  const auto copy = [&](int head, int32_t query, uint32_t stage) {
+    const int64_t at = head * call.query_places + query;
+    const SharedAddress to = tiles + stage * kStageBytes, numbers = to + 2 * kTileBytes;
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to, call.q + at * kDim);
+    Rows<kDim>::template copy<kOtherTile, kThreads>(to + kTileBytes, call.d + at * kDim);
+    const int i = static_cast<int>(threadIdx.x);
+    if (i < kOtherTile / 4) copy_async(numbers + i * 16, call.log_sums + at + i * 4);
+    if (i < kOtherTile / 4) copy_async(numbers + kNumberBytes + i * 16, call.dot_sums + at + i * 4);
+    commit_copies();
+  };
+  const SharedAddress my_keys = tiles + 2 * kStageBytes + warp_id() * kMine * Rows<kDim>::kPitch,
+                      my_values = my_keys + kKeys * Rows<kDim>::kPitch;
+  const int64_t at = kv_head * call.key_places + first;
+  Rows<kDim>::template copy<kKeys, kThreads>(tiles + 2 * kStageBytes, call.k + at * kDim);
+  Rows<kDim>::template copy<kKeys, kThreads>(tiles + 2 * kStageBytes + kKeys * Rows<kDim>::kPitch,
+                                             call.v + at * kDim);
+  const SharedRows<kDim, kParts> keys{my_keys}, values{my_values};
+  const int32_t start = seen.begin / kOtherTile * kOtherTile;
+  int head = kv_head * shape.group;
+  const int last_head = start < seen.end ? head + shape.group : head;
+  int32_t query = start;
+  if (head < last_head) copy(head, query, 0);
+
+  const int g = lane_id() / 4, t = lane_id() % 4;
+  float bias[kParts][2], d_bias[kParts][2] = {};
+#pragma unroll
+  for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + warp_id() * kMine + m * 16 + half * 8 + g;
+      bias[m][half] =
+          !kPlain && call.plan.key_bias && place < count ? call.plan.key_bias[place] * kLog2E : 0.0f;
+    }
+  }
+  const WeightRule<kPlain> rule(shape);
+  float dk[kParts][kDim / 8][4] = {}, dv[kParts][kDim / 8][4] = {};
+
+  for (uint32_t stage = 0; head < last_head; stage ^= 1) {
+    const int32_t now = query;
+    query += kOtherTile;
+    if (query >= seen.end) query = start, ++head;
+    wait_for_copies<0>();
+    __syncthreads();  // the tile is there, and the one before is read
+    if (head < last_head) copy(head, query, stage ^ 1);
+    const SharedAddress tile = tiles + stage * kStageBytes;
+    const auto* numbers = reinterpret_cast<const float*>(memory + stage * kStageBytes + 2 * kTileBytes);
+#pragma unroll 1
+    for (int part = 0; part < kOtherTile; part += kStep) {
+      const int32_t begin = now + part;
+      if (!reach.any(begin, begin + kStep)) continue;
+      float p[kParts][kStep / 8][4], dp[kParts][kStep / 8][4];
+      uint32_t weights[kStep / 16][kParts][4];
+      clear(p);
+      multiply_rows<kDim, kParts, kStep>(keys, tile, part, p);
+      if (!reach.all(begin, begin + kStep)) hide(my_spans, begin, p);
+#pragma unroll
+      for (int n = 0; n < kStep / 8; ++n) {
+        const float2 log_sums = *reinterpret_cast<const float2*>(numbers + part + n * 8 + 2 * t);
+#pragma unroll
+        for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            Weight w[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const float less = fmaf(i == 0 ? log_sums.x : log_sums.y, kLog2E, -bias[m][half]);
+              w[i] = rule(p[m][n][2 * half + i], less);
+              p[m][n][2 * half + i] = w[i].value * w[i].slope;
+            }
+            weights[n / 2][m][n % 2 * 2 + half] = pack_bf16(w[0].value, w[1].value);
+          }
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kStep / 16; ++step)
+        add_weighted<kDim, kParts>(weights[step], tile + kTileBytes, part + step * 16, dv);
+#pragma unroll
+      for (int n = 0; n < kStep / 8; ++n) {
+        const float2 dots = *reinterpret_cast<const float2*>(numbers + kOtherTile + part + n * 8 + 2 * t);
+#pragma unroll
+        for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) dp[m][n][i] = i % 2 == 0 ? -dots.x : -dots.y;
+        }
+      }
+      multiply_rows<kDim, kParts, kStep>(values, tile + kTileBytes, part, dp);
+#pragma unroll
+      for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+        for (int n = 0; n < kStep / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            p[m][n][i] *= dp[m][n][i];
+            if (!kPlain) d_bias[m][i / 2] += p[m][n][i];
+          }
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kStep / 16; ++step) {
+#pragma unroll
+        for (int m = 0; m < kParts; ++m) pack_scores(p[m], step, weights[0][m]);
+        add_weighted<kDim, kParts>(weights[0], tile, part + step * 16, dk);
+      }
+    }
+  }
+  wait_for_copies<0>();
+
+#pragma unroll
+  for (int m = 0; m < kParts; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + warp_id() * kMine + m * 16 + half * 8 + g;
+      const float sum = quad_sum(d_bias[m][half]);
+      if (place >= count) continue;
+      const int64_t to = (side.rows[place] * int64_t{shape.kv_heads} + kv_head) * kDim;
+      if (call.dk) store_row<kDim>(dk[m], half, shape.scale, call.dk + to);
+      if (call.dv) store_row<kDim>(dv[m], half, 1.0f, call.dv + to);
+      if (call.bias && t == 0) call.bias[kv_head * call.key_places + place] = sum;
+    }
+  }
+}
+
+template <class Kernel>
+void launch(CudaBackend dev, Kernel* kernel, int64_t tiles, int heads, int threads, size_t bytes,
+            const MmaCall& call) {
+  if (tiles == 0) return;
+  allow_shared(kernel, bytes);
+  kernel<<<static_cast<unsigned int>(tiles * heads), threads, bytes, dev.handle.stream>>>(call);
+  check_launch("the gradient of self_attention");
+}
+
+template <int kDim, int kParts, int kWarps, bool kPlain>
+void launch_both(CudaBackend dev, const MmaCall& call) {
+  constexpr int kTile = kWarps * kParts * 16, kThreads = kWarps * kWarp;
+  constexpr size_t kPitch = Rows<kDim>::kPitch, kNumbers = 2 * kOtherTile * sizeof(float);
+  if (call.dq)
+    launch(dev, attend_dq<kDim, kParts, kWarps, kPlain>, call.query_places / kTile, call.shape.heads,
+           kThreads, 4 * kOtherTile * kPitch, call);
+  if (call.dk || call.dv || call.bias)
+    launch(dev, attend_dkv<kDim, kParts, kWarps, kPlain>, call.key_places / kTile, call.shape.kv_heads,
+           kThreads, 2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch, call);
+}
+
+template <int kDim>
+void run(CudaBackend dev, const MmaCall& call, const Tensor& d, Tensor& packed, Tensor& dot_sums) {
+  const int64_t units = call.query_places * call.shape.heads * (kDim / 8);
+  if (units > 0) {
+    pack_gradient<kDim><<<blocks_for(units, kPackThreads), kPackThreads, 0, dev.handle.stream>>>(
+        call, d.data<float>(), packed.data<Bf16>(), dot_sums.data<float>());
+    check_launch("the gradient of self_attention (packing)");
+  }
+  constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
+  if (call.shape.soft_cap <= 0 && !call.plan.key_bias)
+    return launch_both<kDim, kParts, kWarps, true>(dev, call);
+  return launch_both<kDim, 1, kWarps, false>(dev, call);
+}
+
+}  // namespace
+
+void self_attention_mma_gradient(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                                 const SelfAttentionPlan& plan, const SelfAttentionKept& kept,
+                                 const Tensor& d, SelfAttentionGradients& gradients, Tensor& bias) {
+  MmaCall mma(call, plan);
+  const int64_t heads = call.q.dim(1), dim = call.q.dim(2);
+  Tensor packed = Tensor::empty(ctx, DType::kBF16, {heads, mma.query_places, dim});
+  Tensor dot_sums = Tensor::empty(ctx, DType::kF32, {heads, mma.query_places});
+  const auto wanted = [](Tensor& t) { return t ? t.data<float>() : nullptr; };
+  mma.q = kept.q.data<Bf16>();
+  mma.k = kept.k.data<Bf16>();
+  mma.v = kept.v.data<Bf16>();
+  mma.d = packed.data<Bf16>();
+  mma.out = kept.out.data<float>();
+  mma.log_sums = kept.log_sums.data<float>();
+  mma.dot_sums = dot_sums.data<float>();
+  mma.dq = wanted(gradients.q);
+  mma.dk = wanted(gradients.k);
+  mma.dv = wanted(gradients.v);
+  mma.bias = wanted(bias);
+  if (dim == 64) return run<64>(dev, mma, d, packed, dot_sums);
+  return run<128>(dev, mma, d, packed, dot_sums);
+}
+
+}  // namespace fathom
