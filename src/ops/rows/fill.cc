@@ -8,11 +8,10 @@ void fill_kernel(CpuBackend dev, Tensor& out, float value);
 void fill_kernel(CudaBackend dev, Tensor& out, float value);
 
 void fill(Context& ctx, Tensor& out, float value) {
-  if (!out.defined() || out.dtype() != DType::kF32 || !out.is_contiguous())
-    fail("fill: out must be dense f32, got {}",
-         out.defined() ? fmt::format("{}{} {}", out.is_contiguous() ? "" : "strided ", name_of(out.dtype()),
-                                     to_string(out.shape()))
-                       : "nothing");
+  if (!out.defined()) fail("fill: out must be dense f32, got nothing");
+  if (out.dtype() != DType::kF32 || !out.is_contiguous())
+    fail("fill: out must be dense f32, got {}{} {}", out.is_contiguous() ? "" : "strided ",
+         name_of(out.dtype()), to_string(out.shape()));
   on_device(ctx, [&](auto dev) { fill_kernel(dev, out, value); });
 }
 
