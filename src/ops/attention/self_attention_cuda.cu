@@ -22,7 +22,7 @@ Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionC
   const Tensor& q = call.q;
   Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
   Tensor memory = Tensor::empty(ctx, DType::kI32, {self_attention_plan_size(call)});
-  kept.pairs = Tensor::empty(ctx, DType::kU8, {static_cast<int64_t>(sizeof(uint64_t))});
+  kept.pairs = Tensor::empty(ctx, DType::kU8, {16});
   const SelfAttentionPlan plan = make_self_attention_plan(dev, ctx, call, memory, kept.pairs);
   if (keep) {
     kept.plan = memory;

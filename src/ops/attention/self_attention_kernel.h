@@ -16,7 +16,8 @@ struct SelfAttentionCall {
 // nothing: its gradient computes the softmax again. Places: the rows in the order of (sequence, position),
 // and room up to whole tiles.
 struct SelfAttentionKept {
-  Tensor pairs;     // u8 (8): a u64 on the device, the number of visible pairs of query row and key
+  Tensor pairs;     // u8 (16), on the device: a u64, the number of visible pairs of query row and key; the
+                    // rest is the plan's
   Tensor plan;      // i32, see self_attention_plan.cuh
   Tensor out;       // f32 (capacity, heads · head_dim)
   Tensor log_sums;  // f32 (heads, places): log Σ exp(logit), +inf where a query sees no key

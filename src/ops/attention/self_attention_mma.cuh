@@ -35,9 +35,7 @@ struct MmaCall {
 
 // Thread blocks that share a multiprocessor, by what their registers allow.
 template <int kDim, int kParts>
-inline constexpr int kBlocksAtOnce = kDim == 128   ? 1
-                                     : kParts == 2 ? 2
-                                                   : 3;
+inline constexpr int kBlocksAtOnce = kDim == 128 ? 1 : 4 - kParts;
 
 // Two and eight neighbouring elements of a row as bf16. Overloads for other element types go here.
 __device__ inline uint32_t load_pair(const float* from) {
@@ -45,7 +43,10 @@ __device__ inline uint32_t load_pair(const float* from) {
   return pack_bf16(x.x, x.y);
 }
 __device__ inline uint4 load_eight(const float* from) {
-  return make_uint4(load_pair(from), load_pair(from + 2), load_pair(from + 4), load_pair(from + 6));
+  const float4 low = *reinterpret_cast<const float4*>(from),
+               high = *reinterpret_cast<const float4*>(from + 4);
+  return make_uint4(pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
+                    pack_bf16(high.z, high.w));
 }
 
 __device__ inline int lane_id() {

@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
   constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kQueries = kWarps * kMine;
   constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch;
   static_assert(kPlaceTile % kQueries == 0);
-  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice
-  __shared__ Span spans[kQueries];
+  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice; then the queries' spans
+  auto* spans = reinterpret_cast<Span*>(memory + 4 * kTileBytes);
   const SelfAttentionShape& shape = call.shape;
   const PlanSide& side = call.plan.queries;
   // The tiles at the end of a sequence take longest: they come first.
@@ -219,8 +219,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
 
 template <int kDim, int kParts, int kWarps, bool kCap, class Element>
 void launch(CudaBackend dev, const ForwardCall<Element>& call) {
-  constexpr size_t kBytes = 4 * kOtherTile * Rows<kDim>::kPitch;
-  const auto tiles = static_cast<unsigned int>(call.query_places / (kWarps * kParts * 16));
+  constexpr int kQueries = kWarps * kParts * 16;
+  constexpr size_t kBytes = 4 * kOtherTile * Rows<kDim>::kPitch + kQueries * sizeof(Span);
+  const auto tiles = static_cast<unsigned int>(call.query_places / kQueries);
   if (tiles == 0) return;
   const auto kernel = attend<kDim, kParts, kWarps, kCap, Element>;
   allow_shared(kernel, kBytes);

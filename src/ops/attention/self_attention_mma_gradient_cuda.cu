@@ -7,7 +7,8 @@ namespace {
 constexpr int kPackThreads = 256;
 
 // d (capacity, heads, kDim) -> packed (heads, places, kDim), and Σ d · out over each head's dimensions ->
-// sums (heads, places). kDim / 8 neighbouring threads for a row's head.
+// sums (heads, places); of the rounded d, so that the gradients of a softmax's logits add up to zero.
+// kDim / 8 neighbouring threads for a row's head.
 template <int kDim, class Element>
 __global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, float* sums) {
   constexpr int kChunks = kDim / 8;
@@ -20,8 +21,13 @@ __global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, floa
   if (place < count) {
     const int64_t at = (call.plan.queries.rows[place] * int64_t{heads} + head) * kDim + chunk * 8;
     eight = load_eight(d + at);
+    const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sum = fmaf(d[at + i], call.out[at + i], sum);
+    for (int i = 0; i < 4; ++i) {
+      const float2 out = *reinterpret_cast<const float2*>(call.out + at + 2 * i);
+      sum = fmaf(unpack_bf16(pairs[i], 0), out.x, sum);
+      sum = fmaf(unpack_bf16(pairs[i], 1), out.y, sum);
+    }
   }
 #pragma unroll
   for (int step = kChunks / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
@@ -54,8 +60,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
   constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kQueries = kWarps * kMine, kStep = 32;
   constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch;
   static_assert(kPlaceTile % kQueries == 0);
-  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice
-  __shared__ Span spans[kQueries];
+  extern __shared__ __align__(256) uint8_t memory[];  // keys, values; twice; then the queries' spans
+  auto* spans = reinterpret_cast<Span*>(memory + 4 * kTileBytes);
   const SelfAttentionShape& shape = call.shape;
   const PlanSide& side = call.plan.queries;
   // The tiles at the end of a sequence take longest: they come first.
@@ -173,9 +179,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
   constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch, kNumberBytes = kOtherTile * sizeof(float),
                      kStageBytes = 2 * (kTileBytes + kNumberBytes);
   static_assert(kPlaceTile % kKeys == 0);
-  // Queries, d, log Σ exp, Σ d · out; twice. Then the block's keys and values.
+  // Queries, d, log Σ exp, Σ d · out; twice. Then the block's keys, values and spans.
   extern __shared__ __align__(256) uint8_t memory[];
-  __shared__ Span spans[kKeys];
+  constexpr uint32_t kMineBytes = kKeys * Rows<kDim>::kPitch;
+  auto* spans = reinterpret_cast<Span*>(memory + 2 * kStageBytes + 2 * kMineBytes);
   const SelfAttentionShape& shape = call.shape;
   const PlanSide& side = call.plan.keys;
   const int kv_head = static_cast<int>(blockIdx.x) % shape.kv_heads;
@@ -185,8 +192,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
     spans[i] = side.span_up_to(first + i, count);
   __syncthreads();
   const Span* my_spans = spans + warp_id() * kMine;
-  const Reach reach{my_spans[0], my_spans[kMine - 1]};
-  const Span seen{spans[0].begin, spans[kKeys - 1].end};
+  // Spans are read again where they are needed: registers are dear here.
+  const auto first_query = [&] { return spans[0].begin / kOtherTile * kOtherTile; };
 
   const SharedAddress tiles = shared_address(memory);
   const auto copy = [&](int head, int32_t query, uint32_t stage) {
@@ -199,18 +206,17 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
     if (i < kOtherTile / 4) copy_async(numbers + kNumberBytes + i * 16, call.dot_sums + at + i * 4);
     commit_copies();
   };
-  const SharedAddress my_keys = tiles + 2 * kStageBytes + warp_id() * kMine * Rows<kDim>::kPitch,
-                      my_values = my_keys + kKeys * Rows<kDim>::kPitch;
-  const int64_t at = kv_head * call.key_places + first;
-  Rows<kDim>::template copy<kKeys, kThreads>(tiles + 2 * kStageBytes, call.k + at * kDim);
-  Rows<kDim>::template copy<kKeys, kThreads>(tiles + 2 * kStageBytes + kKeys * Rows<kDim>::kPitch,
-                                             call.v + at * kDim);
-  const SharedRows<kDim, kParts> keys{my_keys}, values{my_values};
-  const int32_t start = seen.begin / kOtherTile * kOtherTile;
   int head = kv_head * shape.group;
-  const int last_head = start < seen.end ? head + shape.group : head;
-  int32_t query = start;
-  if (head < last_head) copy(head, query, 0);
+  int32_t query = first_query();
+  const int last_head = query < spans[kKeys - 1].end ? head + shape.group : head;
+  const SharedAddress mine = tiles + 2 * kStageBytes, my_rows = warp_id() * kMine * Rows<kDim>::kPitch;
+  const SharedRows<kDim, kParts> keys{mine + my_rows}, values{mine + kMineBytes + my_rows};
+  if (head < last_head) {
+    const int64_t at = kv_head * call.key_places + first;
+    Rows<kDim>::template copy<kKeys, kThreads>(mine, call.k + at * kDim);
+    Rows<kDim>::template copy<kKeys, kThreads>(mine + kMineBytes, call.v + at * kDim);
+    copy(head, query, 0);
+  }
 
   const int g = lane_id() / 4, t = lane_id() % 4;
   float bias[kParts][2], d_bias[kParts][2] = {};
@@ -229,7 +235,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
   for (uint32_t stage = 0; head < last_head; stage ^= 1) {
     const int32_t now = query;
     query += kOtherTile;
-    if (query >= seen.end) query = start, ++head;
+    if (query >= spans[kKeys - 1].end) query = first_query(), ++head;
     wait_for_copies<0>();
     __syncthreads();  // the tile is there, and the one before is read
     if (head < last_head) copy(head, query, stage ^ 1);
@@ -238,33 +244,34 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
 #pragma unroll 1
     for (int part = 0; part < kOtherTile; part += kStep) {
       const int32_t begin = now + part;
+      const Reach reach{my_spans[0], my_spans[kMine - 1]};
       if (!reach.any(begin, begin + kStep)) continue;
       float p[kParts][kStep / 8][4], dp[kParts][kStep / 8][4];
-      uint32_t weights[kStep / 16][kParts][4];
+      uint32_t slopes[kParts][kStep / 8][2], weights[kParts][4];  // packed; slopes: not if kPlain
       clear(p);
       multiply_rows<kDim, kParts, kStep>(keys, tile, part, p);
       if (!reach.all(begin, begin + kStep)) hide(my_spans, begin, p);
 #pragma unroll
-      for (int n = 0; n < kStep / 8; ++n) {
-        const float2 log_sums = *reinterpret_cast<const float2*>(numbers + part + n * 8 + 2 * t);
+      for (int step = 0; step < kStep / 16; ++step) {
 #pragma unroll
-        for (int m = 0; m < kParts; ++m) {
+        for (int n = 2 * step; n < 2 * step + 2; ++n) {
+          const float2 log_sums = *reinterpret_cast<const float2*>(numbers + part + n * 8 + 2 * t);
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            Weight w[2];
+          for (int m = 0; m < kParts; ++m) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const float less = fmaf(i == 0 ? log_sums.x : log_sums.y, kLog2E, -bias[m][half]);
-              w[i] = rule(p[m][n][2 * half + i], less);
-              p[m][n][2 * half + i] = w[i].value * w[i].slope;
+            for (int half = 0; half < 2; ++half) {
+              float* pair = p[m][n] + 2 * half;
+              const Weight low = rule(pair[0], fmaf(log_sums.x, kLog2E, -bias[m][half])),
+                           high = rule(pair[1], fmaf(log_sums.y, kLog2E, -bias[m][half]));
+              pair[0] = low.value, pair[1] = high.value;
+              if (!kPlain) slopes[m][n][half] = pack_bf16(low.slope, high.slope);
             }
-            weights[n / 2][m][n % 2 * 2 + half] = pack_bf16(w[0].value, w[1].value);
           }
         }
-      }
 #pragma unroll
-      for (int step = 0; step < kStep / 16; ++step)
-        add_weighted<kDim, kParts>(weights[step], tile + kTileBytes, part + step * 16, dv);
+        for (int m = 0; m < kParts; ++m) pack_scores(p[m], step, weights[m]);
+        add_weighted<kDim, kParts>(weights, tile + kTileBytes, part + step * 16, dv);
+      }
 #pragma unroll
       for (int n = 0; n < kStep / 8; ++n) {
         const float2 dots = *reinterpret_cast<const float2*>(numbers + kOtherTile + part + n * 8 + 2 * t);
@@ -282,19 +289,20 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             p[m][n][i] *= dp[m][n][i];
-            if (!kPlain) d_bias[m][i / 2] += p[m][n][i];
+            if (kPlain) continue;
+            d_bias[m][i / 2] += p[m][n][i];
+            p[m][n][i] *= unpack_bf16(slopes[m][n][i / 2], i % 2);
           }
         }
       }
 #pragma unroll
       for (int step = 0; step < kStep / 16; ++step) {
 #pragma unroll
-        for (int m = 0; m < kParts; ++m) pack_scores(p[m], step, weights[0][m]);
-        add_weighted<kDim, kParts>(weights[0], tile, part + step * 16, dk);
+        for (int m = 0; m < kParts; ++m) pack_scores(p[m], step, weights[m]);
+        add_weighted<kDim, kParts>(weights, tile, part + step * 16, dk);
       }
     }
   }
-  wait_for_copies<0>();
 
 #pragma unroll
   for (int m = 0; m < kParts; ++m) {
@@ -323,13 +331,14 @@ void launch(CudaBackend dev, Kernel* kernel, int64_t tiles, int heads, int threa
 template <int kDim, int kParts, int kWarps, bool kPlain>
 void launch_both(CudaBackend dev, const MmaCall& call) {
   constexpr int kTile = kWarps * kParts * 16, kThreads = kWarps * kWarp;
-  constexpr size_t kPitch = Rows<kDim>::kPitch, kNumbers = 2 * kOtherTile * sizeof(float);
+  constexpr size_t kPitch = Rows<kDim>::kPitch, kNumbers = 2 * kOtherTile * sizeof(float),
+                   kSpans = kTile * sizeof(Span);
   if (call.dq)
     launch(dev, attend_dq<kDim, kParts, kWarps, kPlain>, call.query_places / kTile, call.shape.heads,
            kThreads, 4 * kOtherTile * kPitch, call);
   if (call.dk || call.dv || call.bias)
     launch(dev, attend_dkv<kDim, kParts, kWarps, kPlain>, call.key_places / kTile, call.shape.kv_heads,
-           kThreads, 2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch, call);
+           kThreads, 2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch + kSpans, call);
 }
 
 template <int kDim>

@@ -34,14 +34,14 @@ struct PlanSide {
 
 struct SelfAttentionPlan {
   PlanSide queries, keys;
-  const float* key_bias;  // by place of the key, room for whole tiles; null: none
+  const float* key_bias;  // by place of the key, zeros up to whole tiles; null: none
 };
 
 // i32 for the plan's memory.
 int64_t self_attention_plan_size(const SelfAttentionCall& call);
 // The plan in memory where it has been made.
 SelfAttentionPlan self_attention_plan(const SelfAttentionCall& call, const Tensor& memory);
-// Makes it, and sets `pairs`.
+// Makes it, and sets `pairs` (SelfAttentionKept).
 SelfAttentionPlan make_self_attention_plan(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
                                            Tensor& memory, Tensor& pairs);
 

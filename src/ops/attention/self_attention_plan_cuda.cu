@@ -11,6 +11,7 @@ namespace fathom {
 namespace {
 
 constexpr int kThreads = 256;
+static_assert(kThreads % kPlaceTile == 0, "the threads reach the last place of the last tile");
 constexpr int64_t kAlign = 32;  // i32 between the beginnings of arrays
 
 struct Side {
@@ -25,7 +26,8 @@ struct PlanCall {
   Side queries, keys;
   const int32_t *positions, *sequence;  // (batch rows)
   const float* bias;                    // (batch rows), or null
-  float* key_bias;                      // by place
+  float* key_bias;                      // (key places), zeros behind those that are there
+  int64_t key_places;
   int32_t window;
   unsigned long long* pairs;
 
@@ -65,11 +67,13 @@ __device__ int64_t rank_of(const int64_t* codes, int64_t row, int64_t count) {
 __global__ void find_places(PlanCall call) {
   const Side& side = call.side();
   const int64_t row = thread_index(), count = side.kept.count();
+  const bool has_bias = blockIdx.y == 1 && call.bias;
+  if (has_bias && row >= count && row < call.key_places) call.key_bias[row] = 0.0f;
   if (row >= count) return;
   const int64_t place = *side.disorder ? rank_of(side.codes, row, count) : row;
   side.rows[place] = static_cast<int32_t>(row);
   side.place_codes[place] = side.codes[row];
-  if (blockIdx.y == 1 && call.bias) call.key_bias[place] = call.bias[side.kept[row]];
+  if (has_bias) call.key_bias[place] = call.bias[side.kept[row]];
 }
 
 // How many codes are below the limit.
@@ -150,18 +154,14 @@ SelfAttentionPlan make_self_attention_plan(CudaBackend dev, Context& ctx, const 
   const PlanLayout layout(call);
   const DeviceRows queries(call.queries), keys(call.keys);
   Tensor codes = Tensor::empty(ctx, DType::kI32, {4 * (queries.capacity + keys.capacity), 1});
-  Tensor disorder = Tensor::empty(ctx, DType::kI32, {2});
-  cuda_check(cudaMemsetAsync(disorder.raw(), 0, 2 * sizeof(int32_t), dev.handle.stream), "cudaMemsetAsync");
-  cuda_check(cudaMemsetAsync(pairs.raw(), 0, sizeof(uint64_t), dev.handle.stream), "cudaMemsetAsync");
+  cuda_check(cudaMemsetAsync(pairs.raw(), 0, static_cast<size_t>(pairs.nbytes()), dev.handle.stream),
+             "cudaMemsetAsync");
+  int32_t* disorder = pairs.data<int32_t>() + 2;
   auto* code = codes.data<int64_t>();
   int32_t* at = memory.data<int32_t>();
   const auto side = [&](const DeviceRows& kept, int64_t rows, int64_t spans, int flag) {
-    const Side out{kept,
-                   code,
-                   code + kept.capacity,
-                   at + rows,
-                   reinterpret_cast<Span*>(at + spans),
-                   disorder.data<int32_t>() + flag};
+    const Side out{kept,           code, code + kept.capacity, at + rows, reinterpret_cast<Span*>(at + spans),
+                   disorder + flag};
     code += 2 * kept.capacity;
     return out;
   };
@@ -172,6 +172,7 @@ SelfAttentionPlan make_self_attention_plan(CudaBackend dev, Context& ctx, const 
                       call.sequence.data<int32_t>(),
                       call.key_bias ? call.key_bias.data<float>() : nullptr,
                       reinterpret_cast<float*>(at + layout.key_bias),
+                      places_for(keys.capacity),
                       call.params.window,
                       pairs.data<unsigned long long>()};
   const dim3 grid(std::max(1u, blocks_for(std::max(queries.capacity, keys.capacity), kThreads)), 2);

@@ -60,6 +60,11 @@ __device__ inline uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+// The lower (0) or the upper (1) of two.
+__device__ inline float unpack_bf16(uint32_t packed, int which) {
+  return __uint_as_float(which == 0 ? packed << 16 : packed & 0xffff0000u);
+}
+
 // 2^x to some 2^-22 of its value; 0 for −inf.
 __device__ inline float fast_exp2(float x) {
   float y;
