@@ -63,6 +63,21 @@ class EveryMethodOnCuda : public ::testing::TestWithParam<std::string> {
   }
 };
 
+// What a step leaves behind in the method.
+void finish_step(Rig& rig, SkipState& state) {
+  rig.policy->observe(rig.ctx, state, 0);
+  rig.policy->after_step(rig.ctx);
+  state.pass.units.clear();
+}
+
+void expect_controllers(Rig& gpu, Rig& cpu, int64_t step) {
+  const std::vector<float*> got = gpu.policy->controllers(), want = cpu.policy->controllers();
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(*got[i], *want[i], 1e-3 * (1 + std::abs(*want[i])))
+        << "controller " << i << ", step " << step;
+}
+
+// Each device moves its own weights by its own gradients; decisions are the CPU's.
 TEST_P(EveryMethodOnCuda, TrainsAsOnTheCpu) {
   Rig cpu(GetParam()), gpu(GetParam(), tiny_config(), 0.3f, 1, Device::kCuda);
   TinyTrainer cpu_trainer(cpu), gpu_trainer(gpu);
@@ -70,33 +85,43 @@ TEST_P(EveryMethodOnCuda, TrainsAsOnTheCpu) {
   for (int64_t step = 0; step < 10; ++step) {
     const Rows rows = random_rows({11, 8, 1, 30}, static_cast<uint64_t>(step));
     PassOptions options{.share = cpu.policy->share_at(step, 10, 9), .step = step};
+    const auto kept = cpu_trainer.run(rows, options, false).seen.kept;
+    const std::vector<RowSet> replay = owned_rows(kept), gpu_replay = on_device_of(gpu.ctx, kept);
     const auto state = cpu.make_state(4), gpu_state = gpu.make_state(4);
-    const Trained want = cpu_trainer.run(rows, options, true, nullptr, state.get());
-    const std::vector<RowSet> replay = on_device_of(gpu.ctx, want.seen.kept);
     options.replay = &replay;
+    const Trained want = cpu_trainer.run(rows, options, true, nullptr, state.get());
+    options.replay = &gpu_replay;
     const Trained got = gpu_trainer.run(rows, options, true, nullptr, gpu_state.get());
     losses.push_back(static_cast<float>(want.loss));
     gpu_losses.push_back(static_cast<float>(got.loss));
-    for (size_t i = 0; i < want.gradients.size(); ++i)
-      EXPECT_LT(distance(got.gradients[i], want.gradients[i]), 1e-3)
-          << cpu_trainer.name(i) << " at step " << step;
-    for (const bool on_gpu : {false, true}) {
-      Rig& rig = on_gpu ? gpu : cpu;
-      rig.policy->observe(rig.ctx, on_gpu ? *gpu_state : *state, 0);
-      rig.policy->after_step(rig.ctx);
-    }
-    state->pass.units.clear();
-    gpu_state->pass.units.clear();
+    for (size_t i = 0; step == 0 && i < want.gradients.size(); ++i)
+      EXPECT_LT(distance(got.gradients[i], want.gradients[i]), 1e-4) << cpu_trainer.name(i);
+    finish_step(cpu, *state);
+    finish_step(gpu, *gpu_state);
+    expect_controllers(gpu, cpu, step);
     for (size_t i = 0; i < want.gradients.size(); ++i) {
       add_scaled(cpu.ctx, cpu_trainer.value(i), want.gradients[i], 0.05f);
       add_scaled(gpu.ctx, gpu_trainer.value(i), got.gradients[i], 0.05f);
     }
-    const std::vector<float*> controllers = cpu.policy->controllers(), others = gpu.policy->controllers();
-    for (size_t i = 0; i < controllers.size(); ++i)
-      EXPECT_NEAR(*others[i], *controllers[i], 1e-3 * (1 + std::abs(*controllers[i])))
-          << "controller " << i << " at step " << step;
   }
   EXPECT_LT(distance(gpu_losses, losses), 1e-4);
+}
+
+TEST_P(EveryMethodOnCuda, DecidesInTrainingAsOnTheCpu) {
+  Rig cpu(GetParam()), gpu(GetParam(), tiny_config(), 0.3f, 1, Device::kCuda);
+  TinyTrainer cpu_trainer(cpu), gpu_trainer(gpu);
+  const Rows rows = random_rows({11, 8, 1, 30}, 4);
+  for (int64_t step = 0; step < 2; ++step) {  // the second with what the first left behind
+    const PassOptions options{.share = 0.7f, .step = step};
+    const auto state = cpu.make_state(4), gpu_state = gpu.make_state(4);
+    const Trained want = cpu_trainer.run(rows, options, true, nullptr, state.get());
+    const Trained got = gpu_trainer.run(rows, options, true, nullptr, gpu_state.get());
+    EXPECT_EQ(got.seen.kept, want.seen.kept) << step;
+    EXPECT_EQ(got.seen.work.madds, want.seen.work.madds) << step;
+    finish_step(cpu, *state);
+    finish_step(gpu, *gpu_state);
+    expect_controllers(gpu, cpu, step);
+  }
 }
 
 // By itself: no decision is replayed, so that selections and thresholds are the device's.

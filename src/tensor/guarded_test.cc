@@ -20,8 +20,8 @@ std::vector<float> counting(int64_t n) {
 TEST(Guarded, KernelsAndCopiesReachItsMemory) {
   Context ctx({.device = Device::kGuarded, .threads = 2});
   Tensor x = Tensor::from(ctx, counting(5000), {5000});
-  on_device(ctx, [&](CpuBackend dev) {
-    dev.pool.parallel_for(5000, 100, [&](int64_t begin, int64_t end) {
+  on_device(ctx, [&](auto) {
+    ctx.pool().parallel_for(5000, 100, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) x.data<float>()[i] *= 2;
     });
   });

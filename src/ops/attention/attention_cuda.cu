@@ -2,7 +2,7 @@
 // leaves a partial result (maximum, sum, weighted values) that is merged in block order. Many warps: a warp
 // takes all its blocks. Few (decoding at a long context): a warp per block, and a second kernel merges. The
 // merged operations are the same ones in the same order, so both ways give the same bits.
-// The counters get nothing from here: how many keys a query sees is known on the device alone.
+// How many keys a query sees is known on the device alone: the first head's warps count them.
 #include "ops/attention/attention.h"
 #include "ops/kernels/row_set_cuda.cuh"
 #include "ops/kernels/warp.cuh"
@@ -43,7 +43,9 @@ struct AttentionCall {
   float* out;  // (capacity, heads, dim)
   int32_t* fault;
   int64_t key_blocks;  // of the longest sequence there can be
-  float* partials;     // (capacity, heads, key_blocks, dim + 2): weighted values, maximum, sum
+  Work* work;
+  uint64_t entry_bytes;  // of a key and a value, all their heads
+  float* partials;       // (capacity, heads, key_blocks, dim + 2): weighted values, maximum, sum
 };
 
 // Of one query row and head. T: 32 × T ≥ dim; lane l holds dimensions l, l + 32, …
@@ -56,7 +58,13 @@ struct Partial {
 struct Query {
   int64_t row, head;  // row: of q and out
   int32_t position, length;
-  int64_t list;  // where its sequence's entries begin
+  int32_t before;  // position of the row before it, if that is of the same sequence; −1: it is the first
+  int64_t list;    // where its sequence's entries begin
+};
+
+// Keys that a query sees, and those of them that the rows before it have not seen.
+struct SeenKeys {
+  uint32_t all = 0, fresh = 0;
 };
 
 // Keys lane and lane + 32 of a block.
@@ -120,7 +128,8 @@ __device__ inline void with_pool_format(DType type, Fn fn) {
 }
 
 // Which keys of a block the query sees. Positions ascend, so they are neighbours. false: none.
-__device__ bool find_keys(const AttentionCall& call, const Query& query, int64_t block, Keys* keys) {
+__device__ bool find_keys(const AttentionCall& call, const Query& query, int64_t block, Keys* keys,
+                          SeenKeys* seen) {
   unsigned int visible[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -130,6 +139,9 @@ __device__ bool find_keys(const AttentionCall& call, const Query& query, int64_t
     const int32_t position = exists ? call.entry_positions[query.list + entry] : 0;
     const bool inside = call.params.window <= 0 || query.position - position < call.params.window;
     visible[half] = __ballot_sync(kAllLanes, exists && position <= query.position && inside);
+    const unsigned int fresh = __ballot_sync(kAllLanes, exists && position > query.before);
+    seen->all += __popc(visible[half]);
+    seen->fresh += __popc(visible[half] & fresh);
   }
   const unsigned long long both = static_cast<unsigned long long>(visible[1]) << kWarp | visible[0];
   keys->first = __ffsll(static_cast<long long>(both)) - 1;
@@ -147,9 +159,9 @@ __device__ float logit_of(const AttentionCall& call, const Query& query, int64_t
 
 template <int T>
 __device__ void attend_block(const AttentionCall& call, const Query& query, const float (&q)[T],
-                             int64_t block, Partial<T>* out) {
+                             int64_t block, Partial<T>* out, SeenKeys* seen) {
   Keys keys;
-  if (!find_keys(call, query, block, &keys)) return;
+  if (!find_keys(call, query, block, &keys, seen)) return;
   const int64_t kv_head = query.head / call.group;
   float weight[2] = {};
   with_pool_format(call.k.type, [&](auto format) {
@@ -196,7 +208,15 @@ __device__ bool open_query(const AttentionCall& call, Query* query) {
   query->position = call.positions[id];
   query->length = known ? call.lengths[seq] : 0;
   query->list = known ? seq * call.entry_capacity : 0;
+  const int64_t before = query->row > 0 ? call.queries[query->row - 1] : -1;
+  query->before = before >= 0 && call.sequence[before] == seq ? call.positions[before] : -1;
   return true;
+}
+
+__device__ void count_seen(const AttentionCall& call, const Query& query, const SeenKeys& seen) {
+  if (query.head != 0 || lane_id() != 0 || seen.all == 0) return;
+  count_work(call.work, {.madds = uint64_t{seen.all} * static_cast<uint64_t>(call.heads * call.dim * 2),
+                         .cache_bytes = seen.fresh * call.entry_bytes});
 }
 
 template <int T>
@@ -243,15 +263,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) attend(AttentionCall call) {
   float q[T];
   load_query(call, query, q);
   Partial<T> total;
+  SeenKeys seen;
   for (int64_t block = blockIdx.z; block < blocks_of(query); ++block) {
     Partial<T> next;
-    attend_block(call, query, q, block, &next);
-    if (call.partials) return store_partial(call, next, partial_at(call, query, block));
+    attend_block(call, query, q, block, &next, &seen);
+    if (call.partials) {
+      store_partial(call, next, partial_at(call, query, block));
+      break;
+    }
     merge(&total, next);
     const int64_t following = (block + 1) * kBlockKeys;
     if (following < query.length && call.entry_positions[query.list + following] > query.position)
       break;  // as the rest
   }
+  count_seen(call, query, seen);
   if (!call.partials) finish(call, query, total);
 }
 
@@ -320,6 +345,8 @@ void attention_kernel(CudaBackend dev, Context& ctx, const Tensor& q, const KvVi
                            out.data<float>(),
                            dev.handle.fault,
                            (kv.entries.dim(1) + kKeyBlock - 1) / kKeyBlock,
+                           device_work(dev),
+                           static_cast<uint64_t>(Pool(kv.k).slot_bytes + Pool(kv.v).slot_bytes),
                            nullptr};
   if (dim <= 2 * kWarp) return launch<2>(dev, ctx, call);
   if (dim <= 4 * kWarp) return launch<4>(dev, ctx, call);

@@ -15,6 +15,10 @@ __global__ void sum_biases(SelfAttentionPlan plan, const float* from, int kv_hea
   to[plan.keys.kept[plan.keys.rows[place]]] = sum;
 }
 
+__global__ void count_products(const unsigned long long* pairs, uint64_t madds, Work* work) {
+  count_work(work, {.madds = *pairs * madds});
+}
+
 }  // namespace
 
 Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
@@ -44,6 +48,13 @@ void self_attention_gradient_kernel(CudaBackend dev, Context& ctx, const SelfAtt
   const int64_t keys = plan.keys.kept.capacity, places = places_for(keys), kv_heads = call.k.dim(1);
   Tensor bias;
   if (gradients.key_bias) bias = Tensor::empty(ctx, DType::kF32, {kv_heads, places});
+  // As the CPU counts them: one for the scores' gradient, one for the scores, one for each that is wanted.
+  const bool scores = gradients.q || gradients.k || gradients.key_bias;
+  const int64_t products = 1 + scores + gradients.q.defined() + gradients.k.defined() + gradients.v.defined();
+  count_products<<<1, 1, 0, dev.handle.stream>>>(
+      kept.pairs.data<unsigned long long>(), static_cast<uint64_t>(products * call.q.dim(1) * call.q.dim(2)),
+      device_work(dev));
+  check_launch("self_attention (counting)");
   if (uses_tensor_cores(call)) {
     self_attention_mma_gradient(dev, ctx, call, plan, kept, d, gradients, bias);
   } else {

@@ -30,6 +30,8 @@ struct PlanCall {
   int64_t key_places;
   int32_t window;
   unsigned long long* pairs;
+  Work* work;
+  uint64_t pair_madds, key_bytes;
 
   __device__ const Side& side() const { return blockIdx.y == 0 ? queries : keys; }
 };
@@ -103,15 +105,21 @@ __device__ Span span_of(const PlanCall& call, const Side& other, int64_t code) {
 __global__ void find_spans(PlanCall call) {
   const Side &side = call.side(), &other = blockIdx.y == 0 ? call.keys : call.queries;
   const int64_t place = thread_index();
-  unsigned long long seen = 0;
+  unsigned long long seen = 0, fresh = 0;  // fresh: not seen by the query before
   if (place < side.kept.count()) {
     const Span span = span_of(call, other, side.place_codes[place]);
     side.spans[place] = span;
     seen = static_cast<unsigned long long>(span.end - span.begin);
+    const int32_t before =
+        blockIdx.y == 0 && place > 0 ? span_of(call, other, side.place_codes[place - 1]).end : 0;
+    fresh = static_cast<unsigned long long>(span.end - min(span.end, max(span.begin, before)));
   }
   if (blockIdx.y == 1) return;
   seen = block_sum(seen);
-  if (threadIdx.x == 0 && seen > 0) atomicAdd(call.pairs, seen);
+  fresh = block_sum(fresh);
+  if (threadIdx.x != 0 || seen == 0) return;
+  atomicAdd(call.pairs, seen);
+  count_work(call.work, {.madds = seen * call.pair_madds, .cache_bytes = fresh * call.key_bytes});
 }
 
 // Where the arrays of a plan begin, in i32.
@@ -174,7 +182,10 @@ SelfAttentionPlan make_self_attention_plan(CudaBackend dev, Context& ctx, const 
                       reinterpret_cast<float*>(at + layout.key_bias),
                       places_for(keys.capacity),
                       call.params.window,
-                      pairs.data<unsigned long long>()};
+                      pairs.data<unsigned long long>(),
+                      device_work(dev),
+                      static_cast<uint64_t>(2 * call.q.dim(1) * call.q.dim(2)),
+                      static_cast<uint64_t>(2 * call.k.dim(1) * call.k.dim(2)) * sizeof(float)};
   const dim3 grid(std::max(1u, blocks_for(std::max(queries.capacity, keys.capacity), kThreads)), 2);
   find_codes<<<grid, kThreads, 0, dev.handle.stream>>>(plan);
   check_launch("self_attention (codes)");
