@@ -26,7 +26,9 @@ struct TrainShape {
   int64_t width, layers, heads, kv_heads, ffn, vocab, batch, context;
 };
 constexpr TrainShape kShapes[] = {{"small", 256, 12, 4, 4, 1024, 4096, 8, 256},
-                                  {"smollm2", 576, 30, 9, 3, 1536, 49152, 2, 256}};
+                                  {"smollm2", 576, 30, 9, 3, 1536, 49152, 2, 256},
+                                  {"smollm2-64k", 576, 30, 9, 3, 1536, 49152, 64, 1024},
+                                  {"llama-1b", 2048, 16, 32, 8, 8192, 128256, 8, 2048}};
 
 const TrainShape& shape_named(const std::string& name) {
   for (const TrainShape& shape : kShapes) {
@@ -65,7 +67,8 @@ ModelConfig model_of(const TrainShape& shape, bool half) {
 
 // One repetition of PyTorch's: `command` (words) with the shape behind it prints {"tokens_per_s",
 // "peak_bytes"}.
-Json run_torch(const std::string& command, const TrainShape& s, const char* precision, int threads) {
+Json run_torch(const std::string& command, const TrainShape& s, const char* precision, int threads,
+               const std::string& device) {
   std::vector<std::string> words;
   for (size_t begin = 0; begin < command.size();) {
     const size_t end = std::min(command.find(' ', begin), command.size());
@@ -74,7 +77,7 @@ Json run_torch(const std::string& command, const TrainShape& s, const char* prec
   }
   for (const int64_t value : {s.width, s.layers, s.heads, s.kv_heads, s.ffn, s.vocab, s.batch, s.context})
     words.push_back(std::to_string(value));
-  words.insert(words.end(), {precision, std::to_string(threads)});
+  words.insert(words.end(), {precision, std::to_string(threads), device});
   const ProcessResult result = run_process(words);
   const Json json = Json::parse(result.out, nullptr, false);
   if (result.exit_code != 0 || !json.is_object()) fail_process(command, result);
@@ -181,7 +184,7 @@ class TrainBench {
   }
   void time_peers() {
     for (size_t p = 0; p < peers_.size() && !interrupted(); ++p) {
-      const Json json = run_torch(torch_, shape_, kPeerPrecisions[p], ctx_.pool().threads());
+      const Json json = run_torch(torch_, shape_, kPeerPrecisions[p], ctx_.pool().threads(), o_.device);
       peers_[p].values.push_back(json.value("tokens_per_s", 0.0));
       peer_bytes_[p] = json.value("peak_bytes", int64_t{0});
     }

@@ -121,8 +121,12 @@ void cuda_use(CudaHandle& handle) {
   use_device(handle.device);
 }
 
+// Bytes of the host are in CUDA's own memory when cudaMemcpyAsync returns: the caller may change them.
 void cuda_copy(CudaHandle& handle, void* to, const void* from, size_t bytes) {
   if (bytes > 0) cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle.stream), "cudaMemcpy");
+}
+
+void cuda_wait(CudaHandle& handle) {
   finish(handle);
   const auto fault = static_cast<CudaFault>(*handle.fault);
   if (fault == CudaFault::kNone) return;

@@ -24,8 +24,11 @@ void cuda_use(CudaHandle& handle);
 std::shared_ptr<void> cuda_allocate(size_t bytes);  // zeroed
 std::shared_ptr<void> cuda_allocate_uninitialised(size_t bytes);
 
-// Waits until the bytes are there, and throws what kernels found wrong (CudaFault).
+// In the order of the handle's stream. The host's bytes are read at once; those that go to the host are there
+// after cuda_wait().
 void cuda_copy(CudaHandle& handle, void* to, const void* from, size_t bytes);
+// Waits for all that was started, and throws what kernels found wrong (CudaFault).
+void cuda_wait(CudaHandle& handle);
 
 // What kernels have added up on the device (device_work); waits for it.
 Work cuda_work(CudaHandle& handle);

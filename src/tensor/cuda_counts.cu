@@ -149,6 +149,7 @@ int64_t present_rows(CudaBackend dev, const Tensor& t) {
     return wait_for(dev.handle, slot);
   int32_t copied = 0;  // made from host values, or by another handle
   cuda_copy(dev.handle, &copied, count, sizeof copied);
+  cuda_wait(dev.handle);
   return copied;
 }
 

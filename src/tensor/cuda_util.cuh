@@ -15,7 +15,7 @@ class CountPool;   // cuda_counts.cu
 struct GemmPlans;  // ops/linear/gemm_cuda.cu
 
 // What a kernel found wrong in its operands. It cannot throw: it records the first fault, goes on with a
-// harmless value, and the next cuda_copy() (the one place where the host waits) throws.
+// harmless value, and the next cuda_wait() throws.
 enum class CudaFault : int32_t {
   kNone,
   kEmbedId,       // a token id outside the table

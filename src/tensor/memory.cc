@@ -60,7 +60,11 @@ void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Devi
     std::memcpy(to, from, bytes);
     return;
   }
-  if constexpr (kHasCuda) return cuda_copy(ctx.cuda().handle, to, from, bytes);
+  if constexpr (kHasCuda) {
+    cuda_copy(ctx.cuda().handle, to, from, bytes);
+    if (to_device == Device::kCpu) cuda_wait(ctx.cuda().handle);
+    return;
+  }
   throw UserError("this build has no CUDA backend");
 }
 

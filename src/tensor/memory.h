@@ -14,7 +14,8 @@ std::shared_ptr<void> allocate(Device device, size_t bytes);
 // For what is written before it is read. (On the CPU zeroed, too: large blocks come so from the system.)
 std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes);
 
-// Copies and waits until the bytes are there.
+// Copies. Bytes that go to the host are there when it returns; others are there for whatever the device runs
+// next.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
 // Memory of the CPU that is about to be written as a whole: large pages, where the system has them, come
