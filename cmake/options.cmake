@@ -9,7 +9,7 @@ endif()
 
 set(FATHOM_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=: address,undefined or thread")
 option(FATHOM_FUZZ "build the fuzz targets with libFuzzer (needs clang)" OFF)
-option(FATHOM_CUDA "build the CUDA backend (adds minutes)" OFF)
+set(FATHOM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO: where nvcc is (adds minutes)")
 option(BUILD_TESTING "build the tests" ON)
 if(BUILD_TESTING)
   enable_testing()

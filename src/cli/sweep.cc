@@ -90,7 +90,6 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   o.model.force_adapter = forced;
   check_task_options("sweep", o.tasks);
   if (o.folder.empty()) throw UsageError("sweep: -o must name the folder for the results");
-  if (o.model.device != "cpu") throw UsageError("sweep counts what the CPU's kernels do: use --device cpu");
   if (forced && o.adapters.empty())
     throw UsageError("--force-adapter goes with --adapter, which was not given");
   parse_lists(o);
