@@ -335,7 +335,7 @@ void launch_both(CudaBackend dev, const MmaCall& call) {
                    kSpans = kTile * sizeof(Span);
   if (call.dq)
     launch(dev, attend_dq<kDim, kParts, kWarps, kPlain>, call.query_places / kTile, call.shape.heads,
-           kThreads, 4 * kOtherTile * kPitch, call);
+           kThreads, 4 * kOtherTile * kPitch + kSpans, call);
   if (call.dk || call.dv || call.bias)
     launch(dev, attend_dkv<kDim, kParts, kWarps, kPlain>, call.key_places / kTile, call.shape.kv_heads,
            kThreads, 2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch + kSpans, call);
