@@ -247,6 +247,16 @@ struct Rig {
   }
 };
 
+// What the method's adjust() makes of the gradients of its parameters.
+inline void adjust_gradients(Rig& rig, std::span<std::vector<float>> gradients) {
+  const ArenaScope scope(rig.ctx);
+  std::vector<Tensor> tensors;
+  for (const std::vector<float>& each : gradients)
+    tensors.push_back(Tensor::from(rig.ctx, each, {static_cast<int64_t>(each.size())}));
+  rig.policy->adjust(rig.ctx, rig.model.config, tensors);
+  for (size_t i = 0; i < gradients.size(); ++i) copy_to_host(rig.ctx, tensors[i], gradients[i]);
+}
+
 // Sequences in a cache.
 class TinyRun {
  public:

@@ -178,16 +178,6 @@ class Surrogate final : public ForwardingPolicy {
   mutable Tensor before_;  // h before the block
 };
 
-// What the method's adjust() makes of the gradients of its parameters.
-inline void adjust_gradients(Rig& rig, std::span<std::vector<float>> gradients) {
-  const ArenaScope scope(rig.ctx);
-  std::vector<Tensor> tensors;
-  for (const std::vector<float>& each : gradients)
-    tensors.push_back(Tensor::from(rig.ctx, each, {static_cast<int64_t>(each.size())}));
-  rig.policy->adjust(rig.ctx, rig.model.config, tensors);
-  for (size_t i = 0; i < gradients.size(); ++i) copy_to_host(rig.ctx, tensors[i], gradients[i]);
-}
-
 // Along the gradient and along a random direction, for every parameter from `first` to before `last`.
 inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vector<float>>& gradients,
                                const std::function<double()>& loss, size_t first = 0, double tolerance = 0.02,
