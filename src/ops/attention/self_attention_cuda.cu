@@ -1,4 +1,5 @@
 #include "ops/attention/self_attention_cuda.cuh"
+#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
@@ -25,8 +26,9 @@ Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionC
                              SelfAttentionKept& kept) {
   const Tensor& q = call.q;
   Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
-  Tensor memory = Tensor::empty(ctx, DType::kI32, {self_attention_plan_size(call)});
   kept.pairs = Tensor::empty(ctx, DType::kU8, {16});
+  const ArenaScope scope(ctx);  // what is kept is the tape's
+  Tensor memory = Tensor::empty(ctx, DType::kI32, {self_attention_plan_size(call)});
   const SelfAttentionPlan plan = make_self_attention_plan(dev, ctx, call, memory, kept.pairs);
   if (keep) {
     kept.plan = memory;

@@ -49,6 +49,20 @@ __device__ inline uint4 load_eight(const float* from) {
                     pack_bf16(high.z, high.w));
 }
 
+// Packing: a thread takes eight neighbouring elements of a row's head, a row after the other.
+inline constexpr int kPackThreads = 256;
+struct Eight {
+  int64_t place;
+  int head, column;
+  __device__ Eight(uint32_t unit, int heads, int dim) {
+    const uint32_t per_head = static_cast<uint32_t>(dim) / 8,
+                   per_row = per_head * static_cast<uint32_t>(heads);
+    place = unit / per_row;
+    head = static_cast<int>(unit % per_row / per_head);
+    column = static_cast<int>(unit % per_head) * 8;
+  }
+};
+
 __device__ inline int lane_id() {
   return static_cast<int>(threadIdx.x) % kWarp;
 }

@@ -4,8 +4,6 @@
 namespace fathom {
 namespace {
 
-constexpr int kPackThreads = 256;
-
 // A row of logits is corrected for a new maximum only when that is larger than the old one by a factor of
 // 2^kSlack: weights up to that size lose nothing.
 constexpr float kSlack = 8.0f;
@@ -24,17 +22,15 @@ struct ForwardCall : MmaCall {
 template <int kDim, class Element>
 __global__ void pack_rows(PlanSide side, int heads, int64_t places, const Element* first,
                           const Element* second, Bf16* to_first, Bf16* to_second) {
-  constexpr int kChunks = kDim / 8;
-  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
-  const int64_t place = unit / (heads * kChunks), count = side.kept.count();
-  if (place >= (count + kPlaceTile - 1) / kPlaceTile * kPlaceTile) return;
-  const int head = static_cast<int>(unit / kChunks % heads), chunk = static_cast<int>(unit % kChunks);
+  const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
+  const int64_t place = unit.place, count = side.kept.count();
+  if (place >= places_for(count)) return;
   const Element* from = blockIdx.y == 0 ? first : second;
   Bf16* to = blockIdx.y == 0 ? to_first : to_second;
   uint4 packed = make_uint4(0, 0, 0, 0);
   if (place < count)
-    packed = load_eight(from + (static_cast<int64_t>(side.rows[place]) * heads + head) * kDim + chunk * 8);
-  *reinterpret_cast<uint4*>(to + (head * places + place) * kDim + chunk * 8) = packed;
+    packed = load_eight(from + (side.rows[place] * int64_t{heads} + unit.head) * kDim + unit.column);
+  *reinterpret_cast<uint4*>(to + (unit.head * places + place) * kDim + unit.column) = packed;
 }
 
 // Scores to logits in units of log 2. What is left to multiply with: 1, or with nothing else to do, scale.

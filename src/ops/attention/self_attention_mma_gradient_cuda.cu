@@ -4,22 +4,18 @@
 namespace fathom {
 namespace {
 
-constexpr int kPackThreads = 256;
-
 // d (capacity, heads, kDim) -> packed (heads, places, kDim), and Σ d · out over each head's dimensions ->
 // sums (heads, places); of the rounded d, so that the gradients of a softmax's logits add up to zero.
 // kDim / 8 neighbouring threads for a row's head.
 template <int kDim, class Element>
 __global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, float* sums) {
-  constexpr int kChunks = kDim / 8;
   const int heads = call.shape.heads;
-  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kPackThreads + threadIdx.x;
-  const int64_t place = unit / (heads * kChunks), count = call.plan.queries.kept.count();
-  const int head = static_cast<int>(unit / kChunks % heads), chunk = static_cast<int>(unit % kChunks);
+  const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
+  const int64_t place = unit.place, count = call.plan.queries.kept.count();
   float sum = 0.0f;
   uint4 eight = make_uint4(0, 0, 0, 0);
   if (place < count) {
-    const int64_t at = (call.plan.queries.rows[place] * int64_t{heads} + head) * kDim + chunk * 8;
+    const int64_t at = (call.plan.queries.rows[place] * int64_t{heads} + unit.head) * kDim + unit.column;
     eight = load_eight(d + at);
     const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
@@ -30,10 +26,11 @@ __global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, floa
     }
   }
 #pragma unroll
-  for (int step = kChunks / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-  if (place >= (count + kPlaceTile - 1) / kPlaceTile * kPlaceTile) return;
-  *reinterpret_cast<uint4*>(packed + (head * call.query_places + place) * kDim + chunk * 8) = eight;
-  if (chunk == 0) sums[head * call.query_places + place] = sum;
+  for (int step = kDim / 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  if (place >= places_for(count)) return;
+  const int64_t to = unit.head * call.query_places + place;
+  *reinterpret_cast<uint4*>(packed + to * kDim + unit.column) = eight;
+  if (unit.column == 0) sums[to] = sum;
 }
 
 // The softmax's weight of a product q · k (−inf: hidden), and its derivative by scale · q · k over the
@@ -126,7 +123,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
         for (int m = 0; m < kParts; ++m) {
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            const float less = fmaf(i % 2 == 0 ? bias.x : bias.y, -kLog2E, log_sums[m][i / 2]);
+            const float log_sum = log_sums[m][i / 2];
+            const float less = kPlain ? log_sum : fmaf(i % 2 == 0 ? bias.x : bias.y, -kLog2E, log_sum);
             const Weight w = rule(p[m][n][i], less);
             p[m][n][i] = w.value * w.slope;
           }

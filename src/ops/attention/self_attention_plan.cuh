@@ -11,8 +11,8 @@ namespace fathom {
 
 inline constexpr int64_t kPlaceTile = 128;  // packed tensors have room for whole tiles of this many places
 
-inline int64_t places_for(int64_t capacity) {
-  return (capacity + kPlaceTile - 1) / kPlaceTile * kPlaceTile;
+__host__ __device__ inline int64_t places_for(int64_t rows) {
+  return (rows + kPlaceTile - 1) / kPlaceTile * kPlaceTile;
 }
 
 struct Span {
