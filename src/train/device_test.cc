@@ -2,6 +2,8 @@
 // device has the CPU's kernels.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "infer/every_method_test.h"
 #include "train/estimate.h"
 #include "train/step_timer.h"
@@ -18,19 +20,26 @@ class Devices : public Trainers {
     std::vector<StepResult> steps;
     std::vector<float> values;
     double validation_ce = 0;
+    std::map<std::string, std::string> files;  // of the last checkpoint
   };
 
-  Made train(const std::string& more, Device device, int64_t steps = 10) {
+  // Ten steps, and two more with what ends a run.
+  Made train(const std::string& more, Device device) {
+    fs::remove_all(folder_.at("run"));
     Run run(recipe(more + R"(, "clip": 0.5, "validation": {"share": 0.1, "batches": 2})"), folder_.at("run"),
             2, false, device);
     Made made;
     made.validation_ce = run.trainer->validate();
     const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
-    for (int64_t i = 0; i < steps && run.trainer->parameters().size() > 0; ++i) {
+    for (int64_t i = 0; i < 10 && run.trainer->parameters().size() > 0; ++i) {
       const TrainStep data = make_step(*run.data.train, i * shape.samples(), shape);
       made.steps.push_back(run.trainer->step(data, {.ce = i % 3 == 0, .work = i % 2 == 0}));
     }
     made.values = host_values(run.ctx, run.trainer->parameters().values());
+    run.recipe.train.steps = 12;
+    const std::string checkpoint = run.run().checkpoint;
+    made.files = tensors_of(checkpoint);
+    if (fs::exists(checkpoint + "/skip")) made.files.merge(tensors_of(checkpoint + "/skip"));
     return made;
   }
 
@@ -48,6 +57,8 @@ class Devices : public Trainers {
       EXPECT_EQ(got.net_flops, want.net_flops) << i;
     }
     EXPECT_EQ(guarded.values, cpu.values);
+    EXPECT_GE(cpu.files.size(), 1u);
+    EXPECT_EQ(guarded.files, cpu.files);
   }
 };
 
