@@ -68,6 +68,7 @@ lint: build/build.ninja format-check  ## order of the folders, plain English, cl
 	@tools/install_packages.sh tidy
 	@tools/check_includes.py
 	@tools/check_english.py
+	@tools/gpu_report.py check
 	@cmake --build build --target build_info_file
 	@run-clang-tidy -quiet -p build -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
 

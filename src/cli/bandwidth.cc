@@ -1,11 +1,16 @@
 #include "cli/bandwidth.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <memory>
+
+#include "ops/optimizer/gradient_norm.h"
+#include "ops/rows/read_scalars.h"
+#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
@@ -38,9 +43,7 @@ uint64_t read_all(const std::byte* data, int64_t bytes) {
   return sum;
 }
 
-}  // namespace
-
-double read_bandwidth(ThreadPool& pool) {
+double of_cpu(ThreadPool& pool) {
   const std::unique_ptr<std::byte[]> buffer(new std::byte[kBytes]);
   const int threads = pool.threads();
   const auto part = [&](int thread) { return split_evenly(kBytes, thread, threads, 4096); };
@@ -59,6 +62,26 @@ double read_bandwidth(ThreadPool& pool) {
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return static_cast<double>(kBytes) / (kept.load() == 1 ? best * 2 : best);
+}
+
+// By an op that reads every element once and keeps one number.
+double of_device(Context& ctx) {
+  const ArenaScope scope(ctx);
+  const Tensor buffer = Tensor::owned(ctx.device(), DType::kF32, {kBytes / 4});
+  double best = 1e30;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    const Tensor sum = gradient_norm(ctx, buffer);
+    read_scalars(ctx, std::array{sum.rows(0, 1)});
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return static_cast<double>(kBytes) / best;
+}
+
+}  // namespace
+
+double read_bandwidth(Context& ctx) {
+  return ctx.device() == Device::kCpu ? of_cpu(ctx.pool()) : of_device(ctx);
 }
 
 }  // namespace fathom

@@ -216,7 +216,7 @@ int run_bench(const Arguments& arguments) {
   }
   std::vector<Setting> settings = open_settings(o);
   Context& ctx = settings.front().session->ctx();
-  const double bandwidth = read_bandwidth(ctx.pool());
+  const double bandwidth = read_bandwidth(ctx);
   run_round(settings, o, peer, false);
   {
     Progress progress("bench", o.repeats);

@@ -43,7 +43,7 @@ class Table {
   Table(const TableOptions& o, Session& session)
       : o_(o),
         session_(session),
-        bandwidth_(read_bandwidth(session.ctx().pool())),
+        bandwidth_(read_bandwidth(session.ctx())),
         dense_(add_runner({.tokens = std::max(o.prompt, o.tokens)})) {
     dense_decode_ = lines_.measure("dense", true, [this] { return dense_.decode(0, o_.tokens); });
     if (has_part(o.parts, "decode")) add_decode();

@@ -35,7 +35,8 @@ EngineRun run_engine(const std::string& json, Device device) {
 }
 
 TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
-  const EngineRun cpu = run_engine(GetParam(), Device::kCpu), guarded = run_engine(GetParam(), Device::kGuarded);
+  const EngineRun cpu = run_engine(GetParam(), Device::kCpu),
+                  guarded = run_engine(GetParam(), Device::kGuarded);
   ASSERT_EQ(cpu.heard.size(), guarded.heard.size());
   for (size_t i = 0; i < cpu.heard.size(); ++i) {
     EXPECT_EQ(cpu.heard[i].ids, guarded.heard[i].ids);
