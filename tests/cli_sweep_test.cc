@@ -303,7 +303,7 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   refused(command("none", {"--budgets", "0.8,2"}), 2, "--budgets must be numbers above 0 and at most 1");
   refused(command("none", {"--budgets", "0.8,,1"}), 2, "--budgets must be a list");
   refused(command("none", {"--baselines", "luck"}), 2, "--baselines must be of random, shallow, or none");
-  refused(command("none", {"--device", "cuda"}), 2, "use --device cpu");
+  refused(command("none", {"--device", "abacus"}), 2, "--device must be cpu, cuda or cuda:N, got 'abacus'");
   refused(start + Words{"--adapter", at("uncalibrated"), "--budgets", "0.8", "-o", at("none")}, 1,
           "needs a calibration table: make one with fathom calibrate -m ");
   refused(start + Words{"--adapter", at("gates"), "--budgets", "0.5", "-o", at("none")}, 1,
