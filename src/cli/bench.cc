@@ -56,9 +56,10 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("--table", o.table, "PARTS",
             "The table of docs/benchmarks.md: all, or some of " + table_parts() + ", with commas between");
   args.flag("--train", o.train, "Measure a training step instead, of a model of random weights");
-  args.text("--shape", o.shape, "SHAPE",
-            "Of the model trained: small (12 x 256), smollm2, or for a GPU smollm2-64k (64 x 1024 tokens) "
-            "and llama-1b");
+  args.text(
+      "--shape", o.shape, "SHAPE",
+      "Of the model trained: small (12 x 256), smollm2, or for a GPU smollm2-16k, smollm2-64k (16 and 64 x "
+      "1024 tokens) and llama-1b");
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
   if (o.train) return true;

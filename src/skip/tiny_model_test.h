@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "model/kv_cache.h"
+#include "model/load.h"
 #include "model/transformer.h"
 #include "model/weights.h"
 #include "skip/method_policy.h"
@@ -52,16 +53,6 @@ inline ModelConfig tiny_config(Shaped shaped = Shaped::kLlama) {
     c.rope.theta = 1e6f;
   }
   return c;
-}
-
-// A copy of the model on the context's device.
-inline void move_to_device(Context& ctx, Model& model) {
-  for (const WeightSpec& spec : weight_specs(model.config, model.weights))
-    *spec.tensor = spec.tensor->to(ctx, ctx.device());
-  if (model.config.tied) model.weights.output = model.weights.embedding;
-  for (Tensor* frequencies : {&model.weights.frequencies, &model.weights.local_frequencies})
-    *frequencies = frequencies->to(ctx, ctx.device());
-  model.device = ctx.device();
 }
 
 inline Tensor host_tensor(const std::vector<float>& values, const Shape& shape) {
@@ -184,7 +175,7 @@ struct Rig {
   Rig(const std::string& json, const ModelConfig& config, float noise = 0.3f, int threads = 1,
       Device device = Device::kCpu)
       : ctx({.device = device, .threads = threads}), model(tiny_model(config)) {
-    if (device != Device::kCpu) move_to_device(ctx, model);
+    move_model(ctx, model);
     policy = MethodPolicy::from_json(json, "test");
     policy->check(model.config);
     policy->initialise(model.config, 7);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "base/build_info.h"
 #include "base/comm.h"
@@ -91,15 +90,6 @@ void on_device(Context& ctx, Fn&& fn) {
   } else {
     throw UserError("this build has no CUDA backend");
   }
-}
-
-// For what only the CPU's kernels do yet, gradients above all: on_cpu(ctx, "the gradient of rms_norm",
-// [&](CpuBackend dev) …).
-template <class Fn>
-void on_cpu(Context& ctx, const char* what, Fn&& fn) {
-  if (ctx.device() == Device::kCuda)
-    throw UserError(std::string(what) + " is computed on the CPU only, got a context on a GPU");
-  on_device(ctx, fn);
 }
 
 }  // namespace fathom
