@@ -1,10 +1,12 @@
 # The front door: `make` builds build/fathom, `make help` lists the rest. Everything here is a few lines around CMake's
 # presets (CMakePresets.json) and the scripts in tools/.
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench fuzz asan tsan cross cuda format format-check lint install clean help packages
+.PHONY: build demo serve test test-clients bench fuzz adversary asan tsan cross cuda format format-check lint install clean help packages
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+ADVERSARY_SECONDS ?= 600
+ADVERSARY_SEED ?= 1
 SOURCES = $(shell find src tests bench examples tools -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 
@@ -20,10 +22,18 @@ build/build.ninja: | packages
 demo: build  ## fetch SmolLM2-135M (without a network: use the model that ships) and run it at several depths, side by side
 	@tools/demo.sh
 
+serve: build  ## SmolLM2 with its adapter (without a network: the model that ships) at http://localhost:8080, OpenAI's API
+	@model=$$(tools/fetch_smollm2.sh) && exec build/fathom serve -m "$$model" --adapter models/smollm2-135m-priced --alias SmolLM2 || \
+	  exec build/fathom serve -m builtin
+
 test: build/build.ninja  ## build and run every test
 	@tools/install_packages.sh test
 	@cmake --build build
 	@tools/run_tests.sh build
+
+test-clients: build  ## real clients against `fathom serve`: openai, lm-evaluation-harness, curl; then a soak
+	@tools/install_packages.sh clients
+	@tools/test_clients.sh
 
 asan tsan:  ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer, or ThreadSanitizer
 	@tools/install_packages.sh build test
@@ -35,13 +45,16 @@ cross:  ## the other architecture's kernels, cross-built and run in qemu
 	@tools/install_packages.sh build cross
 	cmake --preset cross
 	@cmake --build build-cross
-	@ctest --test-dir build-cross --output-on-failure
+	@ctest --test-dir build-cross --output-on-failure -j $(JOBS)
 
 fuzz:  ## every parser under libFuzzer, FUZZ_SECONDS each (60)
 	@tools/install_packages.sh build fuzz
 	cmake --preset fuzz
 	@cmake --build build-fuzz --target fuzzers
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
+
+adversary: build  ## damaged files of every kind for the real program, ADVERSARY_SECONDS (600), by ADVERSARY_SEED (1)
+	@tools/adversary.py --seconds $(ADVERSARY_SECONDS) --seed $(ADVERSARY_SEED) --jobs $(JOBS)
 
 bench: build  ## kernel timings, then the engine's own
 	@cmake --build build --target benchmarks
@@ -64,20 +77,22 @@ format-check:
 	@tools/install_packages.sh lint
 	@clang-format --dry-run -Werror $(SOURCES)
 
-lint: build/build.ninja format-check  ## order of the folders, plain English, clang-format, clang-tidy
+lint: format-check  ## order of the folders, plain English, clang-format, clang-tidy
 	@tools/install_packages.sh tidy
 	@tools/check_includes.py
 	@tools/check_english.py
 	@tools/gpu_report.py check
-	@cmake --build build --target build_info_file
-	@run-clang-tidy -quiet -p build -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
+	@tools/install_packages.sh build
+	@cmake --preset release -B build-lint -D FATHOM_PRECOMPILE=OFF >/dev/null
+	@cmake --build build-lint --target build_info_file
+	@run-clang-tidy -quiet -p build-lint -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
 
 install: build  ## copy program, libraries, headers and the CMake package to PREFIX (/usr/local)
 	@cmake --build build
 	cmake --install build --prefix $(PREFIX)
 
 clean:  ## remove what was built (.cache, with what was fetched, stays)
-	rm -rf build build-debug build-asan build-tsan build-fuzz build-cross build-cuda
+	rm -rf build build-debug build-asan build-tsan build-fuzz build-cross build-cuda build-lint
 
 help:
-	@awk -F ':.*## ' '/^[a-z% -]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z% -]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

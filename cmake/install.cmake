@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fathom)
 
 get_property(folders GLOBAL PROPERTY FATHOM_FOLDERS)
-list(REMOVE_ITEM folders cli)  # the verbs are for the program
+list(REMOVE_ITEM folders serve cli)  # the server and the verbs are for the program
 list(TRANSFORM folders PREPEND fathom_ OUTPUT_VARIABLE libraries)
 add_library(fathom_library INTERFACE)
 set_target_properties(fathom_library PROPERTIES EXPORT_NAME fathom)

@@ -254,6 +254,35 @@ TEST(CliFiles, ConvertedModelsSayTheSame) {
   EXPECT_EQ(folder.names().size(), 4u) << "no temporary files are left";
 }
 
+// Four bits cost most in the embedding and the output matrix.
+TEST(CliFiles, QuantizeKeepsTheEndsFine) {
+  const TemporaryFolder folder;
+  const Words quantize{"quantize", "-m", "builtin", "--type", "q4_0", "-o"};
+  const auto types = [&](const std::string& name, const Words& more = {}) {
+    const auto made = run_fathom(quantize + Words{folder / name} + more);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+    const auto file = GgufFile::open(folder / name);
+    std::map<std::string, DType> all;
+    for (const GgufTensorInfo& each : file->tensors()) all[each.name] = each.dtype;
+    return all;
+  };
+  const auto usual = types("usual.gguf");
+  EXPECT_EQ(usual.at("token_embd.weight"), DType::kQ8_0);
+  EXPECT_EQ(usual.at("blk.0.ffn_up.weight"), DType::kQ4_0);
+  const auto coarse = types("coarse.gguf", {"--embedding-type", "q4_0", "--output-type", "q4_0"});
+  EXPECT_EQ(coarse.at("token_embd.weight"), DType::kQ4_0);
+  const auto made = run_fathom(quantize + Words{folder / "again.gguf"});
+  EXPECT_NE(made.err.find("the source is q8_0 already"), std::string::npos) << made.err;
+}
+
+TEST(CliFiles, FathomModelsIsWhereBuiltinIs) {
+  ProgramOptions options;
+  options.environment = {"FATHOM_MODELS=/nonexistent"};
+  const auto none = run_fathom({"info", "-m", "builtin"}, options);
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("FATHOM_MODELS names /nonexistent"), std::string::npos) << none.err;
+}
+
 TEST(CliFiles, WritingThatFailsLeavesNothing) {
   const TemporaryFolder folder;
   const Words convert{"convert", "-m", kStories, "-o"};
@@ -273,6 +302,12 @@ TEST(CliFiles, WritingThatFailsLeavesNothing) {
   expect_refused(convert + Words{folder / "hf"}, 1, "hf");
   EXPECT_EQ(read_text_file(folder / "hf/keep.txt"), "mine");
   EXPECT_EQ(folder.names().size(), 2u);
+  const std::string before = read_text_file(folder / "a.gguf");
+  expect_refused({"convert", "-m", "builtin", "-o", folder / "a.gguf"}, 2, "--force replaces it");
+  EXPECT_EQ(read_text_file(folder / "a.gguf"), before);
+  EXPECT_EQ(run_fathom({"convert", "-m", "builtin", "-o", folder / "a.gguf", "--force"}).exit_code, 0);
+  EXPECT_NE(read_text_file(folder / "a.gguf"), before);
+  expect_refused(convert + Words{folder / "out.bin"}, 2, ".bin files are not written");
 }
 
 TEST(CliFiles, BenchMeasures) {

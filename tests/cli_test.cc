@@ -12,8 +12,8 @@ namespace fathom {
 namespace {
 
 const std::string kData = FATHOM_TEST_DATA;
-const Words kVerbs{"generate", "chat",  "score", "tokenize",  "info", "convert", "quantize",
-                   "bench",    "train", "tune",  "calibrate", "eval", "sweep",   "inspect"};
+const Words kVerbs{"generate", "chat", "score",     "tokenize", "info",  "convert", "quantize", "bench",
+                   "train",    "tune", "calibrate", "eval",     "sweep", "inspect", "serve"};
 
 const Words kGreedy{"generate", "-m", kStories, "--temp", "0", "-p", "Once upon a time"};
 
@@ -50,7 +50,6 @@ TEST(Cli, HelpOfEveryVerbHasAnExample) {
       EXPECT_NE(r.out.find("Example:\n  fathom " + verb), std::string::npos) << r.out;
     }
   }
-  EXPECT_EQ(all.out.find("serve"), std::string::npos);
 }
 
 TEST(Cli, UnknownWordsNameTheNearest) {
@@ -67,7 +66,7 @@ TEST(Cli, OptionValuesAreChecked) {
   const auto refused = [](const Words& more, const std::string& part) {
     expect_refused(kGreedy + more, 2, part);
   };
-  refused({"-t", "0"}, "--threads must be a whole number from 1 to 1024, got '0'");
+  refused({"-t", "-1"}, "--threads must be a whole number from 0 to 1024, got '-1'");
   refused({"-t", "-3"}, "got '-3'");
   refused({"-t", "99999"}, "got '99999'");
   refused({"-t", "two"}, "got 'two'");
@@ -120,8 +119,13 @@ TEST(Cli, ADenseModelHasNothingToSkip) {
 TEST(Cli, SpeculationGivesTheSameText) {
   const ProgramResult plain = run_fathom(kGreedy + Words{"-n", "40", "--json"});
   ASSERT_EQ(plain.exit_code, 0) << plain.err;
-  for (const Words& more : {Words{"--speculate", "3"}, Words{"--speculate", "auto"},
-                            Words{"--speculate", "4", "--draft", "exit", "--draft-budget", "0.8"}}) {
+  for (const Words& more :
+       {Words{"--speculate", "3"}, Words{"--speculate", "auto"},
+        Words{"--speculate", "4", "--draft", "exit", "--draft-budget", "0.8"},
+        Words{"--speculate", "3", "--draft", "exit", "--draft-budget", "0.8", "--draft-vocab", "300"},
+        Words{"--speculate", "auto", "--draft", "auto"},
+        Words{"--speculate", "auto", "--draft", "harm_order"},
+        Words{"--speculate", "4", "--draft", "lookup"}}) {
     const ProgramResult r = run_fathom(kGreedy + Words{"-n", "40", "--json"} + more);
     ASSERT_EQ(r.exit_code, 0) << r.err;
     const auto json = nlohmann::json::parse(r.out), was = nlohmann::json::parse(plain.out);
@@ -129,8 +133,12 @@ TEST(Cli, SpeculationGivesTheSameText) {
     EXPECT_EQ(json["text"], was["text"]);
     EXPECT_EQ(json["depth"], was["depth"]);
     EXPECT_GE(json["drafted"], json["accepted"]);
-    EXPECT_GE(json["draft_passes"], json["verify_passes"]);
-    if (more[1] != "auto") {
+    EXPECT_GE(json["drafted"], json["looked_up"]);
+    EXPECT_GE(json["draft_passes"].get<int64_t>() + json["looked_up"].get<int64_t>(), json["verify_passes"]);
+    if (more.back() == "lookup") {
+      EXPECT_EQ(json["looked_up"], json["drafted"]);
+      EXPECT_EQ(json["draft_passes"], 0);
+    } else if (more[1] != "auto") {
       EXPECT_GT(json["accepted"], 0);
     }
   }
@@ -143,6 +151,25 @@ TEST(Cli, SpeculationGivesTheSameText) {
   refused({"--speculate", "2", "--draft-budget", "1"}, "above 0 and below 1, got 1");
   refused({"--speculate", "2", "--draft", "method"}, "needs an adapter with a calibration table");
   refused({"--speculate", "2", "--draft", "guess"}, "must be");
+  refused({"--draft-vocab", "100"}, "--draft-vocab goes with --speculate");
+  refused({"--speculate", "2", "--draft", "exit", "--draft-vocab", "100000"},
+          "--draft-vocab must be at most the model's vocabulary of 512, got 100000");
+  refused({"--speculate", "2", "--draft", "exit", "--draft-vocab", "-3"}, "--draft-vocab must be");
+  refused({"--speculate", "2", "--draft", "lookup", "--draft-vocab", "100"}, "--draft lookup makes none");
+  refused({"--speculate", "2", "--draft", "auto"}, "--draft auto goes with --speculate auto");
+}
+
+TEST(Cli, LooksUpWhatWasThereBefore) {
+  const Words again{"generate", "-m", kStories, "--temp", "0",
+                    "-n",       "40", "--json", "-p",     "Tom ran to the dog. Tom ran to the dog. Tom ran"};
+  const nlohmann::json plain = run_fathom(again).json();
+  for (const Words& more : {Words{"--speculate", "4", "--draft", "lookup"}, Words{"--speculate", "auto"}}) {
+    const nlohmann::json out = run_fathom(again + more).json();
+    EXPECT_EQ(out.at("ids"), plain.at("ids"));
+    EXPECT_EQ(out.at("depth"), plain.at("depth"));
+    EXPECT_GT(out.at("looked_up"), 0);
+    EXPECT_EQ(out.at("draft_passes"), 0);
+  }
 }
 
 TEST(Cli, StoriesReproduceTheirKnownText) {
@@ -339,6 +366,90 @@ TEST(Cli, ChatTalks) {
   options.input = "Hello, how are you?\nAnd what is your name?\nAnd where do you live?\n";
   const ProgramResult shifted = run_fathom(base + Words{"-c", "160", "--context-shift"}, options);
   EXPECT_EQ(shifted.exit_code, 0) << shifted.err;
+}
+
+// Every answer is one line.
+TEST(Cli, ChatAnswersInJson) {
+  ProgramOptions options;
+  options.input = "Hello\nAnd \\\nthen?\n";
+  const ProgramResult r = run_fathom(
+      {"chat", "-m", kStories, "--chat-template", "chatml", "--temp", "0", "-n", "8", "--json"}, options);
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  std::vector<nlohmann::json> answers;
+  for (size_t begin = 0; begin < r.out.size(); begin = r.out.find('\n', begin) + 1)
+    answers.push_back(nlohmann::json::parse(r.out.substr(begin, r.out.find('\n', begin) - begin)));
+  ASSERT_EQ(answers.size(), 2u) << "a line that ends with a backslash goes on";
+  EXPECT_EQ(answers[0].at("generated_tokens"), 8);
+  EXPECT_FALSE(answers[1].at("text").get<std::string>().empty());
+  EXPECT_EQ(answers[0].at("depth").size(), 8u);
+}
+
+TEST(Cli, ChatKeepsConversationsAndBudgets) {
+  const TemporaryFolder folder;
+  const Words base{"chat", "-m", "builtin", "--chat-template", "chatml", "--temp", "0", "-n", "12"};
+  ProgramOptions options;
+  options.input = "Hello\n/save " + (folder / "talk.json") + "\n/budget 0.7\nWhy?\n/budget own\n/budget\n";
+  const ProgramResult first = run_fathom(base + Words{"--json"}, options);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.err.find("fathom: budget 0.7\n"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("no budget: the method's own rule"), std::string::npos) << first.err;
+  EXPECT_NE(first.err.find("multiply-adds ran"), std::string::npos) << first.err;
+  const size_t line = first.out.find('\n');
+  EXPECT_EQ(nlohmann::json::parse(first.out.substr(0, line)).at("skip_ratio"), 0);
+  EXPECT_GT(nlohmann::json::parse(first.out.substr(line + 1)).at("skip_ratio"), 0.05);
+  const auto kept = nlohmann::json::parse(read_text_file(folder / "talk.json")).at("messages");
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].at("content"), "Hello");
+  options.input = "/load " + (folder / "talk.json") + "\n/retry\n";
+  const ProgramResult again = run_fathom(base, options);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.out, kept[1].at("content").get<std::string>() + "\n");
+  options.input = "/load " + folder.write("bad.json", "[1]") + "\n";
+  EXPECT_NE(run_fathom(base, options).err.find("the list \"messages\""), std::string::npos);
+  options.input = "/budget 0.01\n";
+  EXPECT_EQ(run_fathom(base, options).exit_code, 1);
+  options.input = "Hello\n";
+  const ProgramResult drafted = run_fathom(base + Words{"--speculate", "2", "--draft", "exit"}, options);
+  EXPECT_EQ(drafted.out, kept[1].at("content").get<std::string>() + "\n") << drafted.err;
+}
+
+// What people type who come from elsewhere.
+TEST(Cli, OtherProgramsNamesAreUnderstood) {
+  const Words usual{"generate", "-m", kStories, "-p", "Once upon", "-n", "4", "--temp", "0", "-q"};
+  const Words other{"generate",      "-m", kStories,    "--prompt", "Once upon",  "--n-predict=4",
+                    "--temperature", "0",  "--threads", "0",        "--ctx-size", "64",
+                    "--seed",        "1",  "-q"};
+  EXPECT_EQ(run_fathom(other).out, run_fathom(usual).out);
+  expect_refused(usual + Words{"-ngl", "0"}, 2, "no option '-ngl': a model runs where --device says");
+  expect_refused(usual + Words{"--lora", "x"}, 2, "--adapter");
+  expect_refused(usual + Words{"--grammar", "x"}, 2, "grammars are for programs");
+  expect_refused(usual + Words{"-v"}, 2, "-q says less");
+  const ProgramResult many = run_fathom(usual + Words{"-t", "900"});
+  EXPECT_NE(many.err.find("900 threads on"), std::string::npos) << many.err;
+}
+
+TEST(Cli, LongTextsAreScoredInWindows) {
+  const TemporaryFolder folder;
+  std::string ids = "[1";
+  for (int i = 0; i < 99; ++i) ids += "," + std::to_string(260 + i * 7 % 200);
+  const Words score{"score", "-m", kStories, "--ids", folder.write("ids.json", ids + "]"), "-c", "32"};
+  expect_refused(score, 1, "score it in pieces with --window 32");
+  const nlohmann::json all = run_fathom(score + Words{"--window", "32", "--json"}).json();
+  ASSERT_EQ(all.at("logprobs").size(), 100u);
+  EXPECT_EQ(all.at("scored_tokens"), 99);
+  // The second window begins with the last token of the first.
+  std::string second = "[" + all.at("ids")[31].dump();
+  for (size_t i = 32; i < 63; ++i) second += "," + all.at("ids")[i].dump();
+  const Words alone{"score", "-m", kStories, "--ids", folder.write("second.json", second + "]"), "--json"};
+  const nlohmann::json part = run_fathom(alone).json();
+  for (size_t i = 1; i < 32; ++i) EXPECT_EQ(part.at("logprobs")[i], all.at("logprobs")[31 + i]) << i;
+  expect_refused(score + Words{"--window", "33"}, 2, "must fit the context");
+}
+
+TEST(Cli, BytesThatAreNoTextAreSaid) {
+  const ProgramResult r = run_fathom({"generate", "-m", kStories, "-p", "ab\xff", "-n", "1"});
+  EXPECT_EQ(r.exit_code, 0);
+  EXPECT_NE(r.err.find("byte 2 is 0xff"), std::string::npos) << r.err;
 }
 
 }  // namespace

@@ -136,6 +136,51 @@ TEST_F(TrainVerb, ASignalLeavesACheckpoint) {
   }
 }
 
+// A run that never ends by itself, in a process.
+class LiveRun {
+ public:
+  LiveRun(const std::string& config, const std::string& out) : child_(fork()) {
+    if (child_ > 0) return;
+    execl(FATHOM_BINARY, FATHOM_BINARY, "train", "--config", config.c_str(), "-q", "-o", out.c_str(), "-t",
+          "1", "--set", "schedule_steps=1000000", static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  ~LiveRun() { end(); }
+  LiveRun(const LiveRun&) = delete;
+  LiveRun& operator=(const LiveRun&) = delete;
+  pid_t id() const { return child_; }
+  void end() {
+    if (child_ > 0) kill(child_, SIGKILL), waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+
+ private:
+  pid_t child_;
+};
+
+TEST_F(TrainVerb, OneRunToAFolder) {
+  const std::string out = at("run");
+  LiveRun live(at("recipe.json"), out);
+  for (int i = 0; i < 6000 && !fs::exists(out + "/step-5/DONE"); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  fs::create_directories(out + "/step-77.tmp-1");  // as if it were being written
+  std::ofstream(out + "/step-77.tmp-1/.fathom-checkpoint") << "";
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--resume"}}) {
+    std::vector<std::string> words{"-o", out};
+    words.insert(words.end(), more.begin(), more.end());
+    const auto second = train(words);
+    EXPECT_EQ(second.exit_code, 1);
+    EXPECT_EQ(second.err,
+              "fathom: " + out + " is in use: process " + std::to_string(live.id()) + " is writing to it\n");
+    EXPECT_TRUE(fs::exists(out + "/step-77.tmp-1"));
+  }
+  live.end();
+  const auto resumed = train({"-o", out, "--resume", "--set", "schedule_steps=1000000", "--steps", "1"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_FALSE(fs::exists(out + "/step-77.tmp-1"));
+  EXPECT_FALSE(fs::exists(out + "/.lock"));
+}
+
 TEST_F(TrainVerb, WhatIsWrongIsSaidInOneLine) {
   const auto error = [&](std::vector<std::string> more, int code) {
     more.insert(more.begin(), {"-o", at("bad")});
@@ -160,6 +205,13 @@ TEST_F(TrainVerb, WhatIsWrongIsSaidInOneLine) {
   EXPECT_NE(error({"--set", "model.vocab=100"}, 1).find("more than the vocabulary of 100"),
             std::string::npos);
   EXPECT_NE(error({"--method", "nothing"}, 1).find("there is no method 'nothing'"), std::string::npos);
+  EXPECT_NE(
+      error({"--set", "model.layers=9223372036854775807"}, 1).find("the number of layers must be between"),
+      std::string::npos);
+  EXPECT_NE(error({"--set", "model.bos=4096"}, 1).find("model.bos must be a token of the vocabulary of"),
+            std::string::npos);
+  EXPECT_NE(error({"--set", "model.eos=[1, -2]"}, 1).find("model.eos must be a token"), std::string::npos);
+  EXPECT_NE(error({"--set", "batch=4611686018427387904"}, 1).find("less than 2^30"), std::string::npos);
   EXPECT_EQ(train({}).err, "fathom: -o is missing: the folder of the run\n");
   // A folder that cannot be made.
   std::ofstream(at("file")) << "";
@@ -180,6 +232,19 @@ TEST_F(TrainVerb, DryRunStartsNothing) {
   EXPECT_FALSE(fs::exists(at("run")));
 }
 
+// As seen from the recipe's file, whatever the working folder is.
+TEST_F(TrainVerb, ARecipesDataLiesBesideIt) {
+  fs::create_directories(at("recipes/data"));
+  fs::copy(at("data.txt"), at("recipes/data/mine.txt"));
+  std::ofstream(at("recipes/recipe.json"))
+      << R"({"tokenizer": ")" << kStories.substr(0, kStories.rfind('/')) << R"(/tokenizer.bin",
+             "data": ["data/mine.txt:1"], "schedule_steps": 1, "batch": 2, "context": 32,
+             "model": {"width": 32, "layers": 2, "heads": 2, "ffn_width": 48}})";
+  const auto run = run_fathom({"train", "--config", at("recipes/recipe.json"), "-o", at("run"), "--set",
+                               "data_cache=" + at("cache"), "-q"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
 TEST_F(TrainVerb, AMethodGoesWithItsModel) {
   ASSERT_EQ(train({"-o", at("run"), "--steps", "1"}).exit_code, 0);
   const Words quantize{"quantize", "-m", at("run/last"), "--type", "q8_0", "-o", at("small.gguf")};
@@ -190,7 +255,16 @@ TEST_F(TrainVerb, AMethodGoesWithItsModel) {
   // A new method would stand beside an old model, or the other way round.
   const auto again = run_fathom(quantize);
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_NE(again.err.find("small.skip is there"), std::string::npos) << again.err;
+  EXPECT_NE(again.err.find("the file is there already: --force replaces it"), std::string::npos) << again.err;
+  EXPECT_EQ(run_fathom(quantize + Words{"--force"}).exit_code, 0);
+  EXPECT_EQ(run_fathom({"info", "-m", at("small.gguf"), "--json"}).json()["method"], "skip_layer");
+  fs::remove(at("small.gguf"));
+  const auto beside = run_fathom(quantize);
+  EXPECT_EQ(beside.exit_code, 2);
+  EXPECT_NE(beside.err.find("small.skip is there already"), std::string::npos) << beside.err;
+  // A dense model takes nothing of it over.
+  EXPECT_EQ(run_fathom({"convert", "-m", kStories, "-o", at("small.gguf"), "--force"}).exit_code, 0);
+  EXPECT_EQ(run_fathom({"info", "-m", at("small.gguf"), "--json"}).json()["method"], "dense");
 }
 
 TEST_F(TrainVerb, AShapeThatItsFilesCannotHoldIsRefused) {
@@ -217,6 +291,39 @@ TEST_F(TrainVerb, TunedRoutersAreAnAdapter) {
   EXPECT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_NE(run_fathom({"tune", "--method", "mind_skip", "-o", at("x")}).err.find("-m is missing"),
             std::string::npos);
+}
+
+// Whatever a method's paper trains: the base stays as it is unless all weights are asked for.
+TEST_F(TrainVerb, TuneAlwaysMakesAnAdapter) {
+  const auto tune = [&](const std::string& method, const std::string& out, const Words& more = {}) {
+    return run_fathom(Words{"tune", "-m", kStories, "--method", method, "--data", at("data.txt"), "-o",
+                            at(out), "--set", "schedule_steps=2", "--set", "context=32", "--set", "batch=2",
+                            "--set", "prepare_tokens=64", "--set", "data_cache=" + at("cache")} +
+                      more);
+  };
+  for (const std::string method : {"gate_skip", "skip_layer", "mixture_of_depths", "calm", "short_gpt"}) {
+    const auto made = tune(method, method, {"--json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(made.json().at("adapter"), at(method));
+    EXPECT_FALSE(fs::exists(at(method) + "/last/model.safetensors"));
+    const auto scored =
+        run_fathom({"score", "-m", kStories, "--adapter", at(method), "-p", "Once upon a time", "--json"});
+    EXPECT_EQ(scored.exit_code, 0) << method << ": " << scored.err;
+  }
+  const auto planned = tune("priced", "priced", {"--dry-run", "--json"});
+  const auto ran = tune("priced", "priced");
+  const std::string count = planned.json().at("trained_parameters").dump();
+  EXPECT_NE(ran.err.find("priced: " + count + " parameters train"), std::string::npos) << ran.err;
+
+  EXPECT_EQ(tune("dense", "none").exit_code, 2);
+  EXPECT_NE(tune("dense", "none").err.find("fathom train -m BASE"), std::string::npos);
+  EXPECT_EQ(tune("gate_skip", "none", {"--set", "method.frozen_backbone=false"}).exit_code, 2);
+  EXPECT_FALSE(fs::exists(at("none")));
+  const auto all = tune("gate_skip", "all", {"--all-weights"});
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_NE(all.err.find("all weights train"), std::string::npos) << all.err;
+  EXPECT_TRUE(fs::exists(at("all") + "/last/model.safetensors"));
+  EXPECT_FALSE(fs::exists(at("all") + "/adapter_config.json"));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ class Sources(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             text = pathlib.Path(folder, "text.txt")
             text.write_text("one")
-            args = types.SimpleNamespace(threads=1, jobs=1, fathom="", data=folder, benchmarks="", base=None)
+            args = types.SimpleNamespace(threads=1, jobs=1, device=None, fathom="", data=folder, benchmarks="", base=None)
             step = results_plan.Step("step", ["{python}", "-c", "print('{}')", "{data}/text.txt:0.5"])
             later = results_plan.Step("later", ["{python}", "-c", "print('{}')"], needs=[step])
             runner = results.Runner(args, "paper", pathlib.Path(folder, "out"), {"step": step, "later": later})

@@ -17,8 +17,8 @@ inline void tune_gates(const std::filesystem::path& folder) {
   book.read(text.data(), static_cast<std::streamsize>(text.size()));
   std::ofstream(at("text.txt")) << text;
   Words words{"tune", "-m", kStories, "--method", "gate_skip", "-o", at("gates"), "-q"};
-  for (const char* setting : {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar",
-                              "method.frozen_backbone=true", "method.init_std=0.2"})
+  for (const char* setting :
+       {"schedule_steps=1", "context=32", "batch=2", "method.gate=scalar", "method.init_std=0.2"})
     words = words + Words{"--set", setting};
   const auto tuned =
       run_fathom(words + Words{"--data", at("text.txt"), "--set", "data_cache=" + at("cache")});

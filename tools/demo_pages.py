@@ -48,7 +48,7 @@ def remarks(data):
         name, ratio = setting["name"], setting["speed_up"]
         speed = f"{ratio:.2f} times {first['name']}'s speed"
         if name == "speculation":
-            yield (f"speculation drafts with fewer layers and verifies with all that {first['name']} runs: "
+            yield (f"speculation drafts with fewer layers, or from the text so far, and verifies with all that {first['name']} runs: "
                    f"{'the same text' if setting['same_text'] else 'ANOTHER TEXT'}, {speed}; "
                    f"{setting['accepted']} of {setting['drafted']} drafted tokens stayed")
         else:

@@ -16,5 +16,7 @@ for setting in sys.argv[3:]:
     config["method"][key] = json.loads(value)
 out.mkdir(parents=True)
 shutil.copy(source / "adapter_model.safetensors", out)
+if (source / "lora").is_dir():
+    shutil.copytree(source / "lora", out / "lora")
 (out / "adapter_config.json").write_text(json.dumps(config, indent=2))
 print(json.dumps({"adapter": str(out)}))

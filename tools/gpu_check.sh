@@ -11,13 +11,13 @@ nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader ||
   echo "gpu_check: nvidia-smi does not run: the GPU's tests will say that they are skipped" >&2
 cmake -S . -B "$build" -G Ninja -DFATHOM_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="${FATHOM_CUDA_ARCH:-90a}"
 tests=(tensor_test ops_test)
-if pkg-config --exists libpcre2-8 libutf8proc; then tests+=(model_test skip_test); fi
+if pkg-config --exists libpcre2-8 libutf8proc; then tests+=(model_test skip_test train_test); fi
 cmake --build "$build" --target "${tests[@]}"
 failed=() logs=()
 for test in "${tests[@]}"; do
   log=$build/$test.gpu.log
   # The op cases and what is named after the GPU; the rest runs on the CPU alone.
-  case $test in skip_test) filter='*Cuda*' ;; *) filter='*' ;; esac
+  case $test in skip_test | train_test) filter='*Cuda*' ;; *) filter='*' ;; esac
   "$build/$test" --gtest_brief=1 --gtest_filter="$filter" | tee "$log" || failed+=("$test")
   logs+=("$test=$log")
   if [ -n "${FATHOM_SANITIZER:-}" ]; then

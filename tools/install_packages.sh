@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# install_packages.sh GROUP…: installs through apt what is missing of the named groups: build, test, demo, fetch,
+# install_packages.sh GROUP…: installs through apt what is missing of the named groups: build, test, demo, fetch, clients,
 # lint, tidy, fuzz, cross. Asks nothing, and does nothing when all of it is there. Without apt it says what is needed and fails.
 set -euo pipefail
 
-# What must be there, how to see that it is (a command, or a pkg-config module), and its Debian package.
+# What must be there, how to see that it is (a command, a pkg-config module, a header, …), and its Debian package.
 needs() {
   case $1 in
     build) cat <<'END'
@@ -20,6 +20,8 @@ module CLI11 libcli11-dev
 module libpcre2-8 libpcre2-dev
 module libutf8proc libutf8proc-dev
 module libedit libedit-dev
+module openssl libssl-dev
+header boost/beast.hpp libboost-dev
 module gtest libgtest-dev
 module benchmark libbenchmark-dev
 END
@@ -27,6 +29,7 @@ END
     test) printf '%s\n' 'command python3 python3' 'command xz xz-utils' 'command gnuplot gnuplot-nox' ;;
     demo) printf '%s\n' 'command python3 python3' ;;
     fetch) printf '%s\n' 'command python3 python3' 'python pip python3-pip' ;;
+    clients) printf '%s\n' 'command python3 python3' 'python ensurepip python3-venv' 'command curl curl' ;;
     lint) printf '%s\n' 'command python3 python3' 'command clang-format clang-format' ;;
     tidy) printf '%s\n' 'command clang-tidy clang-tidy' ;;
     fuzz) printf '%s\n' 'command clang++ clang' 'runtime clang++ libclang-rt-dev' ;;
@@ -43,6 +46,7 @@ is_there() {
   case $1 in
     command) command -v "$2" ;;
     module) pkg-config --exists "$2" ;;
+    header) echo "#include <$2>" | c++ -E -x c++ - ;;
     python) python3 -m "$2" --version ;;
     runtime) compgen -G "$("$2" -print-resource-dir)/lib/*/libclang_rt.fuzzer*" ;;
   esac >/dev/null 2>&1

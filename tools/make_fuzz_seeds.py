@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpora of src/io's fuzz targets: small valid files, and one file for each way to be invalid.
+"""Writes the seed corpora of src/io's and src/serve's fuzz targets: small valid files, and one file for each way to be invalid.
 
     python3 tools/make_fuzz_seeds.py [tests/corpus]
 
@@ -226,10 +226,51 @@ def llama2c_seeds():
     }
 
 
+# HTTP ----------------------------------------------------------------------------------------------------------------
+
+def http_seeds():
+    """The first byte says how the target cuts the rest."""
+    get = b"GET /v1/models?a=b HTTP/1.1\r\nHost: localhost\r\n"
+    post = b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Type: application/json\r\n"
+    chunked = post + b"Transfer-Encoding: chunked\r\n\r\n"
+    seeds = {
+        "valid_get": get + b"\r\n",
+        "valid_1_0": b"GET / HTTP/1.0\r\n\r\n",
+        "valid_absolute": b"GET http://localhost/a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "valid_options": b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\nOrigin: http://a\r\n"
+                         b"Access-Control-Request-Method: POST\r\n\r\n",
+        "valid_length": post + b"Content-Length: 2\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n{}",
+        "valid_chunked": chunked + b"1;x=y\r\n{\r\n1\r\n}\r\n0\r\nA: b\r\n\r\n",
+        "valid_pipelined": get + b"\r\n" + post + b"Content-Length: 2\r\n\r\n{}" + get + b"\r\n",
+        "valid_key": get + b"Authorization: Bearer key\r\n\r\n",
+        "gzip": post + b"Transfer-Encoding: gzip\r\n\r\n" + get + b"\r\n",
+        "two_lengths": post + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        "length_and_chunked": post + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "length_huge": post + b"Content-Length: 18446744073709551615\r\n\r\n",
+        "fold": get + b"A: b\r\n c\r\n\r\n",
+        "bare_lf": b"GET / HTTP/1.1\nHost: localhost\n\n",
+        "bare_cr": get + b"A: b\rc\r\n\r\n",
+        "zero_byte": get + b"A: \0\r\n\r\n",
+        "space_before_colon": get + b"A : b\r\n\r\n",
+        "no_host": b"GET / HTTP/1.1\r\n\r\n",
+        "foreign_host": b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+        "foreign_origin": get + b"Origin: http://b\r\n\r\n",
+        "version": b"PRI * HTTP/2.0\r\n\r\n",
+        "tls": b"\x16\x03\x01\x02\x00\x01",
+        "chunk_size": chunked + b"x\r\n",
+        "chunk_huge": chunked + b"ffffffffffffffff\r\n",
+        "chunk_long": chunked + b"1\r\n{}\r\n0\r\n\r\n",
+        "chunk_extension": chunked + b"1;" + b"e" * 300 + b"\r\n",
+        "trailer": chunked + b"0\r\nA\r\n\r\n",
+    }
+    return {name: bytes([i % 8]) + data for i, (name, data) in enumerate(seeds.items())}
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "tests" / "corpus")
     for target, seeds in {"gguf_fuzz": gguf_seeds(), "safetensors_fuzz": safetensors_seeds(),
-                          "safetensors_index_fuzz": index_seeds(), "llama2c_fuzz": llama2c_seeds()}.items():
+                          "safetensors_index_fuzz": index_seeds(), "llama2c_fuzz": llama2c_seeds(),
+                          "http_framing_fuzz": http_seeds()}.items():
         folder = root / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in seeds.items():

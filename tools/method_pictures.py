@@ -184,6 +184,17 @@ def priced():
     return p
 
 
+def nested():
+    p = Picture("nested lists (ours): one decision a row",
+                ["Units go in one order, the least harmful", "first. After the first layers a head", "foresees what each list costs this token;",
+                 "the token takes the list of least", "loss + price × cost, and keeps to it.", "What no list of the budget runs has no", "keys and values."])
+    order = [(4, 0), (5, 1), (3, 0), (5, 0), (4, 1), (6, 0), (3, 1), (6, 1)]
+    for t, hard in enumerate(HARD):
+        for layer, unit in order[:2 * min(4, 1 + int(4 * (1 - hard)))]:
+            p.skip(t, layer, units=(unit,), keys=(layer, unit) != (4, 0))
+    return p
+
+
 def mixture_of_depths():
     p = Picture("Mixture of Depths: so many places a layer",
                 ["In training each block takes the same", "number of tokens of a sequence, those", "that its router rates highest.",
@@ -263,7 +274,7 @@ def main():
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (dense, skip_middle, mind_skip, gate_skip, skip_layer, priced, mixture_of_depths, early_exit, static_drop,
+    for make in (dense, skip_middle, mind_skip, gate_skip, skip_layer, priced, nested, mixture_of_depths, early_exit, static_drop,
                  wide_ffn, highway, random):
         (folder / f"{make.__name__}.svg").write_text(make().svg())
 

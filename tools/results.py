@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--only", action="append", default=[], metavar="WORD", help="rows whose table or name has it")
     parser.add_argument("--jobs", type=at_least_one, default=2, help="commands side by side (2)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each (1)")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N for every command but bench (the CPU)")
     parser.add_argument("--fathom", type=here, default=os.environ.get("FATHOM", str(ROOT / "build/fathom")),
                         help="the program (FATHOM, or build/fathom)")
     parser.add_argument("--data", type=here, default=ROOT / "data", help="the texts, see docs/results.md (data)")
@@ -77,13 +78,15 @@ def write(path, text):
 class Runner:
     def __init__(self, args, paper, out, steps):
         self.paper, self.out, self.steps, self.threads, self.jobs = paper, out, steps, args.threads, args.jobs
+        self.device = ["--device", args.device] if args.device else []
         self.names = {"fathom": args.fathom, "out": out, "data": args.data, "benchmarks": args.benchmarks,
                       "base": args.base or "SmolLM2.gguf", "python": sys.executable}
         self.done, self.failed = {}, {}
 
     def argv(self, step):
         names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
-        return [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
+        argv = [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
+        return argv + (self.device if step.argv[0] == "{fathom}" and step.argv[1] != "bench" else [])
 
     def sources(self, step):
         """The sizes of the texts and the model that the command names: they survive a move of the folders."""

@@ -93,11 +93,13 @@ class Plan:
         base = self.model(spec["from"]) if "from" in spec else Model([], family)
         texts = self.value(spec.get("data", self.values["recipes"][recipe]["data"]))
         data = [word for text in texts for word in ("--data", text)]
-        argv = ["{fathom}", "tune" if base.args else "train", "--config", CONFIGS / f"{recipe}.json", *base.args,
+        frozen = own.get("method.frozen_backbone")
+        verb = ["tune"] if frozen and base.args else ["tune", "--all-weights"] if base.args else ["train"]
+        argv = ["{fathom}", *verb, "--config", CONFIGS / f"{recipe}.json", *base.args,
                 "-o", folder, *data, "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
                 *self.settings(recipe, own)]
         step = self.step(f"{name}.train", argv, base.steps, spec.get("alone", False), folder)
-        if own.get("method.frozen_backbone"):
+        if frozen:
             return Model([*base.args, "--adapter", folder], base.family, folder, [step])
         return Model(["-m", f"{folder}/last"], family, f"{folder}/last/skip", [step])
 

@@ -127,6 +127,7 @@ def stand_ins(folder, fathom):
                  "data/novels-train"):
         (folder / f"{name}.txt").write_text(novel)
     (folder / "PROMPT").write_text("Mary went to the garden")
+    (folder / "prompts.jsonl").write_text('{"prompt": "Mary went"}\n{"prompt": "The garden", "max_tokens": 4}\n')
     (folder / "data/dolly.jsonl").write_text('{"text": "Mary is a girl in a garden."}\n' * 20)
     item = '{"id": "%d", "ctx": "The garden was", "choices": ["green", "seven", "on", "and"], "gold": 0}\n'
     for task in ("arc_challenge/test", "hellaswag/validation_1000", "piqa/validation"):

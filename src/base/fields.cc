@@ -1,10 +1,12 @@
 #include "base/fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/json_depth.h"
 #include "base/log.h"
 
 namespace fathom {
@@ -123,6 +125,8 @@ const Field& find(std::span<const Field> fields, std::string_view name) {
       return field;
     }
     names.push_back(field.name);
+    for (size_t dot = field.name.find('.'); dot != std::string::npos; dot = field.name.find('.', dot + 1))
+      names.push_back(field.name.substr(0, dot));
   }
   const std::string near = nearest_name(name, names.data(), names.size());
   fail("there is no key '{}'{}", printable(name),
@@ -156,6 +160,7 @@ void rename_old(std::span<const Field> fields, Json& json, const std::string& wh
 
 // An object with new names.
 Json parse_object(std::span<const Field> fields, const std::string& json_text, const std::string& where) {
+  check_json_depth(json_text, where);
   Json json = Json::parse(json_text, nullptr, false, true);
   if (!json.is_object()) fail("{}: expected a JSON object", where);
   rename_old(fields, json, where);
@@ -165,7 +170,9 @@ Json parse_object(std::span<const Field> fields, const std::string& json_text, c
 void read_object(std::span<const Field> fields, const Json& object, const std::string& prefix) {
   for (const auto& [key, value] : object.items()) {
     const std::string name = prefix + key;
-    if (value.is_object()) {
+    const auto below = [&](const Field& field) { return field.name.starts_with(name + "."); };
+    // An object is a group of keys; one that is no group is looked for as a key, and refused as one.
+    if (value.is_object() && std::any_of(fields.begin(), fields.end(), below)) {
       read_object(fields, value, name + ".");
     } else {
       const Field& field = find(fields, name);
@@ -219,7 +226,7 @@ std::string fields_to_json(std::span<const Field> fields) {
     }
     (*target)[field.name.substr(begin)] = field_json(field);
   }
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace fathom

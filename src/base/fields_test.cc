@@ -87,6 +87,12 @@ TEST(Fields, NamesTheNearestKey) {
   EXPECT_EQ(read("{\"cuont\": 5}"), "f.json: there is no key 'cuont' (did you mean 'count'?)");
   EXPECT_EQ(read("{\"inner\": {\"rat\": 1}}"),
             "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
+  // An empty object is no reason to let a wrong name pass.
+  EXPECT_EQ(read("{\"iner\": {}}"), "f.json: there is no key 'iner' (did you mean 'inner'?)");
+  EXPECT_EQ(read("{\"inner\": {\"rat\": {}}}"),
+            "f.json: there is no key 'inner.rat' (did you mean 'inner.rate'?)");
+  EXPECT_EQ(read("{\"count\": {}}"), "f.json: 'count' must be a whole number that fits, got {}");
+  EXPECT_EQ(read("{\"inner\": {}}"), "");
 }
 
 std::string warning_of(auto&& fn) {

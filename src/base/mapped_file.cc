@@ -72,7 +72,9 @@ int register_range(const std::byte* data, size_t size, const char* path) {
 }
 
 struct FileHandle {
-  explicit FileHandle(const std::string& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  // Without waiting: a pipe has no writer perhaps.
+  explicit FileHandle(const std::string& path)
+      : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
   ~FileHandle() {
     if (fd >= 0) ::close(fd);
   }

@@ -19,22 +19,24 @@ bool stderr_is_terminal() {
 
 }  // namespace
 
-Progress::Progress(std::string label, int64_t total)
+Progress::Progress(std::string label, int64_t total, std::chrono::milliseconds after)
     : label_(std::move(label)),
       total_(std::max<int64_t>(1, total)),
       shown_(stderr_is_terminal()),
+      after_(after),
       start_(std::chrono::steady_clock::now()),
       drawn_(start_) {}
 
 Progress::~Progress() {
-  if (shown_ && drawn_ != start_) std::fputs("\r\x1b[K", stderr);
+  if (drawn_once_) std::fputs("\r\x1b[K", stderr);
 }
 
 void Progress::add(int64_t done) {
   done_ += done;
   const auto now = std::chrono::steady_clock::now();
-  if (!shown_ || now - drawn_ < std::chrono::milliseconds(100)) return;
+  if (!shown_ || now - start_ < after_ || now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
+  drawn_once_ = true;
   draw();
 }
 

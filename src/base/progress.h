@@ -9,7 +9,9 @@ namespace fathom {
 
 class Progress {
  public:
-  Progress(std::string label, int64_t total);
+  // after: the bar is not there before; most jobs are done by then.
+  Progress(std::string label, int64_t total,
+           std::chrono::milliseconds after = std::chrono::milliseconds(100));
   ~Progress();  // wipes the bar
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -23,7 +25,8 @@ class Progress {
 
   std::string label_;
   int64_t total_, done_ = 0;
-  bool shown_;
+  bool shown_, drawn_once_ = false;
+  std::chrono::milliseconds after_;
   std::chrono::steady_clock::time_point start_, drawn_;
 };
 

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/thread_name.h"
 
 namespace fathom {
 namespace {
@@ -46,7 +51,15 @@ Range split_evenly(int64_t n, int index, int count, int64_t grain) {
 }
 
 ThreadPool::ThreadPool(int threads) : errors_(static_cast<size_t>(std::max(1, threads))) {
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  workers_.reserve(errors_.size());
+  for (int i = 1; i < threads; ++i) {
+    try {
+      workers_.emplace_back([this, i] { work(i); });
+    } catch (const std::system_error& error) {  // a limit on processes, or no memory for a stack
+      log_warn(fmt::format("only {} of {} threads could be started: {}", i, threads, error.code().message()));
+      return;
+    }
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -66,6 +79,7 @@ void ThreadPool::call(int thread) {
 }
 
 void ThreadPool::work(int thread) {
+  name_thread("fathom-pool");
   uint32_t seen = 0;
   while (true) {
     wait_while(generation_, seen, running_);

@@ -39,7 +39,7 @@ Range split_evenly(int64_t n, int index, int count, int64_t grain = 1);
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // the calling thread is one of them
+  explicit ThreadPool(int threads);  // with the calling one; fewer, and a warning, where the system refuses
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

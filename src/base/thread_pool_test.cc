@@ -1,7 +1,12 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -36,6 +41,15 @@ TEST(ThreadPool, EveryThreadRunsOnce) {
     for (int i = 0; i < 200; ++i) pool.run([&](int thread) { ++runs[static_cast<size_t>(thread)]; });
     for (const int count : runs) EXPECT_EQ(count, 200);
   }
+}
+
+TEST(ThreadPool, WorkersHaveAName) {
+  ThreadPool pool(2);
+  char name[16] = "";
+  pool.run([&](int thread) {
+    if (thread == 1) pthread_getname_np(pthread_self(), name, sizeof name);
+  });
+  EXPECT_STREQ(name, "fathom-pool");
 }
 
 TEST(ThreadPool, ZeroThreadsIsOne) {
@@ -134,6 +148,32 @@ TEST(ThreadPool, WakesAfterParking) {
     EXPECT_EQ(sum + others, 2);
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which need more room themselves
+// Room for the stacks of a few threads only, in a child process: the others are done without.
+TEST(ThreadPool, FewerThreadsWhereTheSystemGivesFewer) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const auto bytes = static_cast<rlim_t>(pages * getpagesize() + (48 << 20));
+    const rlimit limit{bytes, bytes};
+    rlimit held{};
+    if (setrlimit(RLIMIT_AS, &limit) != 0 || getrlimit(RLIMIT_AS, &held) != 0 || held.rlim_cur != bytes) {
+      _exit(9);  // an emulator does not pass the limit on
+    }
+    std::atomic<int> ran{0};
+    ThreadPool pool(200);
+    pool.run([&](int) { ++ran; });
+    _exit(pool.threads() < 200 && pool.threads() >= 1 && ran == pool.threads() ? 7 : 8);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status)) << WTERMSIG(status);
+  if (WEXITSTATUS(status) == 9) GTEST_SKIP() << "the address space cannot be limited here";
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+#endif
 
 TEST(ThreadPool, DefaultIsWhatTheProcessMayUse) {
   EXPECT_GE(default_threads(), 1);

@@ -1,11 +1,15 @@
 #include "cli/args.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "base/format.h"
+#include "cli/output.h"
 
 namespace fathom {
 namespace {
@@ -14,13 +18,39 @@ namespace {
   throw UsageError(message);
 }
 
-// CLI11 would read -ctk as -c tk.
-std::vector<std::string> with_long_names(std::vector<std::string> arguments) {
-  for (std::string& argument : arguments) {
-    if (argument == "-ctk") argument = "--cache-type-k";
-    if (argument == "-ctv") argument = "--cache-type-v";
-  }
-  return arguments;
+struct OtherName {
+  std::string_view typed, ours;
+};
+
+// Names of other programs' options for ours. CLI11 would read -ctk as -c tk.
+constexpr std::array<OtherName, 8> kOtherNames{{{"-ctk", "--cache-type-k"},
+                                                {"-ctv", "--cache-type-v"},
+                                                {"--n-predict", "--tokens"},
+                                                {"--predict", "--tokens"},
+                                                {"--max-new-tokens", "--tokens"},
+                                                {"--temperature", "--temp"},
+                                                {"--top_p", "--top-p"},
+                                                {"--top_k", "--top-k"}}};
+
+// And what stands here under another form, or not at all.
+constexpr std::array<OtherName, 9> kHints{
+    {{"-ngl", "a model runs where --device says, whole: --device cuda"},
+     {"--n-gpu-layers", "a model runs where --device says, whole: --device cuda"},
+     {"--gpu-layers", "a model runs where --device says, whole: --device cuda"},
+     {"--lora", "adapters are folders, given with --adapter"},
+     {"--grammar", "grammars are for programs: Request::mask of the library"},
+     {"--grammar-file", "grammars are for programs: Request::mask of the library"},
+     {"--json-schema", "grammars are for programs: Request::mask of the library"},
+     {"-v", "all there is to say is said; -q says less, and fathom --version has the version"},
+     {"--verbose", "all there is to say is said; -q says less"}}};
+
+// `name` without the value that may hang on it.
+template <size_t N>
+const OtherName* find_name(const std::array<OtherName, N>& names, std::string_view argument) {
+  const std::string_view name = argument.substr(0, argument.find('='));
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const OtherName& each) { return each.typed == name; });
+  return found == names.end() ? nullptr : &*found;
 }
 
 std::string last_name(const std::string& names) {
@@ -39,6 +69,23 @@ struct Args::Parser {
     option->type_name(meta)->group(group);
     if (!standard.empty()) option->default_str(standard);
     return option;
+  }
+  bool has(std::string_view name) const { return app.get_option_no_throw(std::string(name)) != nullptr; }
+  // A value is never taken for a name: an option's own comes right after it.
+  std::vector<std::string> with_our_names(std::vector<std::string> arguments) const {
+    bool is_value = false;
+    for (std::string& argument : arguments) {
+      const CLI::Option* before = is_value ? nullptr : app.get_option_no_throw(argument);
+      if (std::exchange(is_value, before && before->get_expected_min() > 0) || has(argument)) continue;
+      if (const OtherName* hint = find_name(kHints, argument))
+        usage(fmt::format("{}: there is no option '{}': {} (see fathom {} -h)", verb, hint->typed, hint->ours,
+                          verb));
+      const OtherName* name = find_name(kOtherNames, argument);
+      if (!name || !has(name->ours)) continue;
+      is_value = argument.size() == name->typed.size();
+      argument = std::string(name->ours) + argument.substr(name->typed.size());
+    }
+    return arguments;
   }
   std::vector<std::string> names() const {
     std::vector<std::string> out;
@@ -112,6 +159,12 @@ void Args::number(const std::string& names, double& value, const std::string& he
                   fmt::format("{:g}", value));
 }
 
+void Args::share(const std::string& names, double& value, const std::string& help) {
+  const std::string name = last_name(names);
+  const auto set = [&value, name](const std::string& given) { value = parse_number(name, given); };
+  parser_->finish(parser_->app.add_option_function<std::string>(names, set, help), "X", "");
+}
+
 void Args::choice(const std::string& names, std::string& value, const std::vector<std::string>& choices,
                   const std::string& help) {
   const std::string name = last_name(names);
@@ -136,13 +189,13 @@ void Args::flag(const std::string& names, bool& value, const std::string& help) 
 }
 
 bool Args::parse(const std::vector<std::string>& arguments) {
-  std::vector<std::string> reversed = with_long_names(arguments);
-  for (const std::string& argument : reversed) {
+  for (const std::string& argument : arguments) {
     if (argument == "-h" || argument == "--help") {
-      std::fputs(parser_->app.help().c_str(), stdout);
+      print(parser_->app.help());
       return false;
     }
   }
+  std::vector<std::string> reversed = parser_->with_our_names(arguments);
   std::reverse(reversed.begin(), reversed.end());  // as CLI11 wants them
   try {
     parser_->app.parse(reversed);

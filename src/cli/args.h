@@ -30,6 +30,8 @@ class Args {
   void integer(const std::string& names, int64_t& value, const std::string& help, int64_t least,
                int64_t most);
   void number(const std::string& names, double& value, const std::string& help);
+  // A number whose default is no number.
+  void share(const std::string& names, double& value, const std::string& help);
   void choice(const std::string& names, std::string& value, const std::vector<std::string>& choices,
               const std::string& help);
   void flag(const std::string& names, bool& value, const std::string& help);

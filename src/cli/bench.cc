@@ -1,5 +1,6 @@
 // fathom bench: speed, with its spread, beside what the memory allows and what a peer does in the same run.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -14,7 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/samples.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/verbs.h"
 
 namespace fathom {
@@ -24,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   ModelOptions model;
-  std::vector<std::string> models, dtypes;
+  std::vector<std::string> models, dtypes, budgets;
   int64_t prompt = 512, tokens = 128, repeats = 5, context = 0, batch = 1, chunk = 512;
   std::string peer, table, shape = "small";
   bool train = false;
@@ -50,6 +51,8 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.texts("--also", o.models, "MODEL", "Another model, measured in turns with the first; may be repeated");
   args.texts("--also-dtype", o.dtypes, "TYPE",
              "The first model again, its weights converted; may be repeated");
+  args.texts("--also-budget", o.budgets, "B",
+             "The first model again, at this budget (own: the method's own rule); may be repeated");
   args.text("--peer", o.peer, "llama.cpp=PATH",
             "llama.cpp's llama-bench or its folder, run in turns with us on the same files; with --train, "
             "torch=COMMAND");
@@ -126,10 +129,23 @@ std::vector<Setting> open_settings(const Options& o) {
     setting.session->make_cache(longest, o.batch);
   };
   add(o.model.model + (o.model.dtype.empty() ? "" : " as " + o.model.dtype), o.model);
+  log_rule(*settings.front().session);
   for (const std::string& dtype : o.dtypes) {
     ModelOptions other = o.model;
     other.dtype = dtype;
     add(o.model.model + " as " + dtype, other);
+  }
+  for (const std::string& budget : o.budgets) {
+    ModelOptions other = o.model;
+    other.saved = 0;
+    other.quality.clear();
+    other.has_budget = budget != "own";
+    other.budget = other.has_budget ? parse_number("--also-budget", budget) : 1;
+    if (!(other.budget > 0 && other.budget <= 1))
+      throw UsageError(
+          fmt::format("--also-budget must be above 0 and at most 1, or own, got '{}'", printable(budget)));
+    add(o.model.model + " at " + (other.has_budget ? fmt::format("{:g}", other.budget) : "its own rule"),
+        other);
   }
   for (const std::string& model : o.models) {
     ModelOptions other = o.model;
@@ -143,6 +159,20 @@ std::vector<Setting> open_settings(const Options& o) {
 double bandwidth_share(const Setting& s, double bandwidth) {
   const double bytes = static_cast<double>(s.decode_work.weight_bytes + s.decode_work.cache_bytes);
   return s.decode_seconds > 0 ? bytes / s.decode_seconds / bandwidth : 0;
+}
+
+// Tokens are drawn at random, so a budget is not to be met: only what ran is said.
+void log_setting(const Setting& s, const Options& o) {
+  const WorkBooks& books = s.session->feeder().books();
+  const Savings savings = books.savings();
+  if (!s.session->method() || savings.skip_ratio <= 0) return;
+  const std::optional<double> budget = asked_budget(*s.session);
+  log_info(fmt::format(
+      "{}, {}: {:.3f} of the blocks' multiply-adds ran, {:.3f} of the bytes were read{}", printable(s.name),
+      budget ? fmt::format("budget {:g}", *budget) : "no budget", savings.block_flops, savings.net_bytes,
+      budget && std::abs(savings.block_flops - *budget) > 0.03
+          ? fmt::format(" (bench's {} tokens are random, unlike any text)", o.prompt + o.tokens)
+          : ""));
 }
 
 Json setting_json(const Setting& s, const Options& o, double bandwidth) {
@@ -227,6 +257,7 @@ int run_bench(const Arguments& arguments) {
     }
   }
   if (interrupted()) return kInterruptedExit;
+  for (const Setting& setting : settings) log_setting(setting, o);
 
   Json out = setting_json(settings.front(), o, bandwidth);
   out["bandwidth_bytes_per_s"] = bandwidth;

@@ -45,10 +45,9 @@ BenchRunner::BenchRunner(Session& session, const Options& options) : options_(op
 }
 
 void BenchRunner::bring_to(int32_t sequence, int64_t context) {
-  if (running_->cache().rows(sequence) < context || context == 0)
+  const bool there = context > 0 && running_->cache().rows(sequence) >= context;
+  if (!there || feeder().truncate(sequence, context) < context)
     time_prefill(feeder(), sequence, context, options_.chunk);
-  else
-    feeder().truncate(sequence, context);
 }
 
 double BenchRunner::prefill(int64_t count) {

@@ -42,15 +42,25 @@ const TrainShape& shape_named(const std::string& name) {
 struct Variant {
   const char* name;
   const char* method;
-  bool half;  // of the blocks
+  bool half;                  // of the blocks
+  int64_t mean_document = 0;  // 0: sequences as long as the context
 };
+// The first four, which other figures are computed from, on every device; the rest on a GPU, where a step
+// takes little time.
+constexpr size_t kEverywhere = 4, kDistilled = 5;
 constexpr Variant kVariants[] = {
     {"dense", R"({"name": "dense"})", false},
     {"half the blocks removed", R"({"name": "dense"})", true},
     {"half the rows kept",
      R"({"name": "random", "units": "block", "share_end": 0.5, "train_skipped_kv": "hide"})", false},
     {"no row kept", R"({"name": "random", "units": "block", "share_end": 0, "train_skipped_kv": "hide"})",
-     false}};
+     false},
+    {"documents of 300", R"({"name": "dense"})", false, 300},
+    {"distilled", R"({"name": "dense", "objective": "distill"})", false},
+    {"SkipLayer, K/V projected", R"({"name": "skip_layer", "share_end": 0.5, "train_skipped_kv": "project"})",
+     false},
+    {"priced at 0.75, drop",
+     R"({"name": "priced", "st_skipped": "drop", "share_end": 0.75, "init": "paper"})", false}};
 
 ModelConfig model_of(const TrainShape& shape, bool half) {
   TrainConfig config;
@@ -69,7 +79,7 @@ ModelConfig model_of(const TrainShape& shape, bool half) {
 // One repetition of PyTorch's: `command` (words) with the shape behind it prints {"tokens_per_s",
 // "peak_bytes"}.
 Json run_torch(const std::string& command, const TrainShape& s, const char* precision, int threads,
-               const std::string& device) {
+               const std::string& device, const char* objective) {
   std::vector<std::string> words;
   for (size_t begin = 0; begin < command.size();) {
     const size_t end = std::min(command.find(' ', begin), command.size());
@@ -78,7 +88,7 @@ Json run_torch(const std::string& command, const TrainShape& s, const char* prec
   }
   for (const int64_t value : {s.width, s.layers, s.heads, s.kv_heads, s.ffn, s.vocab, s.batch, s.context})
     words.push_back(std::to_string(value));
-  words.insert(words.end(), {precision, std::to_string(threads), device});
+  words.insert(words.end(), {precision, std::to_string(threads), device, objective});
   const ProcessResult result = run_process(words);
   const Json json = Json::parse(result.out, nullptr, false);
   if (result.exit_code != 0 || !json.is_object()) fail_process(command, result);
@@ -112,11 +122,11 @@ void print_table(const Json& out) {
                       bytes_text(out["activation_bytes"].get<int64_t>()));
   for (const Json& peer : out["peers"]) {
     const Json& speed = peer["tokens_per_s"];
-    text +=
-        fmt::format("  PyTorch {:<16} {:9.1f} ({:.1f}-{:.1f}) tokens/s: ours is {:.2f} x; peak memory {}\n",
-                    peer["precision"].get<std::string>(), speed["median"].get<double>(),
-                    speed["min"].get<double>(), speed["max"].get<double>(), peer["ratio"].get<double>(),
-                    bytes_text(peer["peak_bytes"].get<int64_t>()));
+    text += fmt::format(
+        "  PyTorch {:<5}{:<11} {:9.1f} ({:.1f}-{:.1f}) tokens/s: ours is {:.2f} x; peak memory {}\n",
+        peer["precision"].get<std::string>(), peer["objective"].get<std::string>(),
+        speed["median"].get<double>(), speed["min"].get<double>(), speed["max"].get<double>(),
+        peer["ratio"].get<double>(), bytes_text(peer["peak_bytes"].get<int64_t>()));
   }
   print(text);
 }
@@ -128,15 +138,17 @@ class TrainBench {
       : o_(options),
         shape_(shape_named(options.shape)),
         torch_(std::move(torch)),
-        ctx_(context_options(options.device, options.threads)) {
-    for (const Variant& variant : kVariants) add_timer(variant);
+        ctx_(context_options(options.device, options.threads)),
+        tape_(ctx_.device()) {
+    const size_t count = ctx_.device() == Device::kCuda ? std::size(kVariants) : kEverywhere;
+    for (size_t v = 0; v < count; ++v) add_timer(kVariants[v]);
   }
 
   void measure() {
     Progress progress("bench", o_.repeats);
     for (int64_t i = 0; i < o_.repeats && !interrupted(); ++i) {
       time_variants();
-      if (!torch_.empty()) time_peers();
+      if (!torch_.empty() && (!on_gpu() || i == 0 || i + 1 == o_.repeats)) time_peers();
       progress.add(1);
     }
   }
@@ -154,13 +166,21 @@ class TrainBench {
     out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
     out["none_kept_share_of_blocks_time"] = none_kept_share();
     out["peak_bytes"] = dense_peak_;
-    out["activation_bytes"] = timers_[0]->activation_bytes();
+    out["activation_bytes"] = dense_activations_;
     out["peers"] = peers_json();
     return out;
   }
 
  private:
-  static constexpr std::array kPeerPrecisions{"f32", "bf16"};
+  // What PyTorch runs. On a GPU f32 is left out, and starting it takes a minute: first and last only.
+  struct Peer {
+    const char *precision, *objective;
+    bool on_cpu, on_gpu;
+  };
+  static constexpr std::array kPeers{Peer{"f32", "ce", true, false}, Peer{"bf16", "ce", true, true},
+                                     Peer{"bf16", "distill", false, true}};
+  bool on_gpu() const { return ctx_.device() == Device::kCuda; }
+  bool runs(const Peer& peer) const { return on_gpu() ? peer.on_gpu : peer.on_cpu; }
   bool is_f32() const { return o_.precision == "f32"; }
 
   void add_timer(const Variant& variant) {
@@ -170,11 +190,13 @@ class TrainBench {
     options.batch = shape_.batch;
     options.context = shape_.context;
     options.method = variant.method;
-    timers_.push_back(std::make_unique<StepTimer>(ctx_, options));
+    options.mean_document = variant.mean_document;
+    timers_.push_back(std::make_unique<StepTimer>(ctx_, options, tape_));
     timers_.back()->step();
     if (timers_.size() > 1) return;  // the first one's memory, before the others take theirs
-    const bool cpu = ctx_.device() == Device::kCpu;
-    dense_peak_ = cpu ? peak_memory() : static_cast<int64_t>(timers_[0]->device_bytes());
+    dense_activations_ = static_cast<int64_t>(tape_.peak_bytes());
+    dense_peak_ =
+        on_gpu() ? static_cast<int64_t>(timers_[0]->state_bytes() + tape_.held_bytes()) : peak_memory();
   }
   void time_variants() {
     for (size_t v = 0; v < timers_.size(); ++v) {
@@ -185,7 +207,9 @@ class TrainBench {
   }
   void time_peers() {
     for (size_t p = 0; p < peers_.size() && !interrupted(); ++p) {
-      const Json json = run_torch(torch_, shape_, kPeerPrecisions[p], ctx_.pool().threads(), o_.device);
+      if (!runs(kPeers[p])) continue;
+      const Json json = run_torch(torch_, shape_, kPeers[p].precision, ctx_.pool().threads(), o_.device,
+                                  kPeers[p].objective);
       peers_[p].values.push_back(json.value("tokens_per_s", 0.0));
       peer_bytes_[p] = json.value("peak_bytes", int64_t{0});
     }
@@ -211,10 +235,13 @@ class TrainBench {
   Json peers_json() const {
     Json all = Json::array();
     for (size_t p = 0; p < peers_.size() && !torch_.empty(); ++p) {
+      if (!runs(kPeers[p])) continue;
+      const size_t ours = std::string_view(kPeers[p].objective) == "distill" ? kDistilled : 0;
       all.push_back({{"name", "PyTorch"},
-                     {"precision", kPeerPrecisions[p]},
+                     {"precision", kPeers[p].precision},
+                     {"objective", kPeers[p].objective},
                      {"tokens_per_s", peers_[p].json()},
-                     {"ratio", speeds_[0].median() / std::max(1e-9, peers_[p].median())},
+                     {"ratio", speeds_[ours].median() / std::max(1e-9, peers_[p].median())},
                      {"peak_bytes", peer_bytes_[p]}});
     }
     return all;
@@ -224,11 +251,12 @@ class TrainBench {
   const TrainShape& shape_;
   std::string torch_;
   Context ctx_;
+  Tape tape_;
   std::vector<std::unique_ptr<StepTimer>> timers_;
   std::array<Samples, std::size(kVariants)> speeds_, passes_;
-  std::array<Samples, kPeerPrecisions.size()> peers_;
-  std::array<int64_t, kPeerPrecisions.size()> peer_bytes_{};
-  int64_t dense_peak_ = 0;
+  std::array<Samples, kPeers.size()> peers_;
+  std::array<int64_t, kPeers.size()> peer_bytes_{};
+  int64_t dense_peak_ = 0, dense_activations_ = 0;
 };
 
 // The command of "torch=COMMAND"; "": there is none.

@@ -166,11 +166,26 @@ std::string store(Session& session, const Options& o, const Calibration& table) 
     save_calibration(folder, adapter.extra.calibration);
     return folder;
   }
-  save_adapter(session.ctx(), o.out, *adapter.policy, session.model(), adapter.extra);
+  if (o.model.force_adapter) adapter.extra.projections.clear();  // it becomes this model's
+  Model model = session.model();
+  model.lora = adapter.lora;
+  save_adapter(session.ctx(), o.out, *adapter.policy, model, adapter.extra);
   return o.out;
 }
 
-Json table_json(const Calibration& table, const std::string& folder) {
+// How far the adapted model is from its base, both at full depth, on the text that is kept back. None: the
+// adapter has no LoRA.
+std::optional<Divergence> distance_to_base(Session& session, const Options& o,
+                                           const CalibrateOptions& options) {
+  if (!session.has_lora() || options.check.empty()) return std::nullopt;
+  CalibrationText text;
+  for (const CheckText& each : options.check) text.insert(text.end(), each.text.begin(), each.text.end());
+  const LoadedModel base = load_to_run(load_request(o.model));
+  return divergence_of(session.ctx(), base.model, session.model(), text, options);
+}
+
+Json table_json(const Calibration& table, const std::optional<Divergence>& to_base,
+                const std::string& folder) {
   Json out;
   out["weight_type"] = table.weight_type;
   for (const char* key : {"budgets", "achieved", "checked"}) out[key] = Json::array();
@@ -191,13 +206,15 @@ Json table_json(const Calibration& table, const std::string& folder) {
                                 {"budget", short_decimal(each.budget)},
                                 {"bound", short_decimal(each.bound)},
                                 {"kind", each.kind}});
+  if (to_base) out["kl_to_base"] = short_decimal(static_cast<float>(to_base->kl.mean));
   out["adapter"] = folder;
   return out;
 }
 
 // What each budget came to on the text it was found on, and by how many points it is missed on each kind of
 // other text.
-std::string table_text(const Calibration& table, size_t budgets, int64_t tokens, const std::string& folder) {
+std::string table_text(const Calibration& table, const std::optional<Divergence>& to_base, size_t budgets,
+                       int64_t tokens, const std::string& folder) {
   const std::vector<CalibrationPoint> points = table.asked();
   std::string text = fmt::format("{} weights, {} tokens\n  budget  achieved", table.weight_type, tokens);
   if (!table.kinds.empty()) text += "   points missed on other text:";
@@ -213,6 +230,10 @@ std::string table_text(const Calibration& table, size_t budgets, int64_t tokens,
   for (const CalibratedQuality& each : table.qualities)
     text += fmt::format("{}={:g}: a budget of {:.3f} (upper 95 % bound {:.4g}, on {})\n", each.measure,
                         each.limit, each.budget, each.bound, printable(each.kind));
+  if (to_base)
+    text += fmt::format(
+        "a budget of 1 is the adapted model: KL to the base without its LoRA {:.4f} ± {:.4f} nats a token\n",
+        to_base->kl.mean, to_base->kl.error);
   return text + fmt::format("stored in {}\n", printable(folder));
 }
 
@@ -289,11 +310,13 @@ int run_calibrate(const Arguments& arguments) {
             point.budget, point.of_kinds[kind], printable(table.kinds[kind])));
     }
   }
+  const std::optional<Divergence> to_base = distance_to_base(session, o, options);
+  if (interrupted()) throw CalibrationCancelled();
   const std::string folder = store(session, o, table);
   if (o.model.json) {
-    print_json(table_json(table, folder));
+    print_json(table_json(table, to_base, folder));
   } else {
-    print(table_text(table, budgets.size(), texts.tokens, folder));
+    print(table_text(table, to_base, budgets.size(), texts.tokens, folder));
   }
   return 0;
 }

@@ -1,37 +1,71 @@
 // fathom chat: a conversation with the model's chat template.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
+#include "cli/drafting.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/verbs.h"
-#include "infer/generate.h"
+#include "io/atomic_file.h"
 
 namespace fathom {
 namespace {
 
-constexpr const char* kHelp =
-    "/exit ends, /reset forgets the conversation, /retry answers again, /help shows this; Ctrl-C cuts an "
-    "answer short\n";
+using Json = nlohmann::ordered_json;
 
-// Depth is not shown, so nothing is recorded.
-BatcherOptions quiet(BatcherOptions options) {
-  options.records = false;
+constexpr const char* kHelp =
+    "/exit ends, /reset forgets the conversation, /retry answers again, /budget B sets how much runs (own: "
+    "the "
+    "method's own rule), /save FILE and /load FILE keep a conversation as JSON, /help shows this; a line "
+    "that "
+    "ends with \\ goes on in the next; Ctrl-C cuts an answer short\n";
+
+struct Options {
+  ModelOptions model;
+  SamplingOptions sampling;
+  DraftChoice drafts;
+  ShadeChoice shades;
+  std::string system, chat_template = "auto";
+  std::vector<std::string> stops;
+  int64_t tokens = -1;
+};
+
+BatcherOptions engine_options(const Session& session, const Options& o) {
+  BatcherOptions options = session.engine_options();
+  options.records = o.shades.on || o.model.json || session.drafts_by_model();
   return options;
+}
+
+std::vector<ChatMessage> read_messages(const std::string& path) {
+  const Json json = Json::parse(read_text_file(path), nullptr, false);
+  if (!json.is_object() || !json.contains("messages") || !json["messages"].is_array())
+    fail("{}: expected a JSON object with the list \"messages\"", printable(path));
+  std::vector<ChatMessage> messages;
+  for (const Json& turn : json["messages"]) {
+    const auto text = [&](const char* key) {
+      if (!turn.is_object() || !turn.contains(key) || !turn[key].is_string())
+        fail("{}: message {} needs the text \"{}\"", printable(path), messages.size(), key);
+      return turn[key].get<std::string>();
+    };
+    messages.push_back({text("role"), text("content")});
+  }
+  return messages;
 }
 
 class Conversation {
  public:
-  Conversation(Session& session, ChatTemplate chat, GenerateOptions options, std::string system)
+  Conversation(Session& session, ChatTemplate chat, GenerateOptions options, const Options& o)
       : session_(session),
         chat_(std::move(chat)),
         options_(std::move(options)),
-        generator_(session.feeder(), quiet(session.engine_options())) {
-    if (!system.empty()) messages_.push_back({"system", std::move(system)});
+        generator_(session.feeder(), engine_options(session, o)) {
+    if (!o.system.empty()) messages_.push_back({"system", o.system});
     start_ = messages_.size();
   }
 
@@ -63,6 +97,29 @@ class Conversation {
 
   void next_seed() { ++options_.sampler.seed; }
 
+  std::optional<double> budget() const {
+    return options_.budget ? std::optional(double{*options_.budget}) : asked_budget(session_);
+  }
+  // None: as the program was started. One that the method cannot meet is a UserError.
+  void set_budget(std::optional<float> budget) {
+    if (budget && !session_.budgets())
+      fail("this is a dense model without a skipping method: no budget fits");
+    if (budget) session_.budgets()->thresholds(double{*budget});
+    options_.budget = budget;
+  }
+
+  // As a line of what train reads.
+  void save(const std::string& path) const {
+    Json json{{"messages", Json::array()}};
+    for (const ChatMessage& each : messages_)
+      json["messages"].push_back({{"role", each.role}, {"content", each.content}});
+    write_file_atomically(path, json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  }
+  void load(const std::string& path) {
+    messages_ = read_messages(path);
+    start_ = !messages_.empty() && messages_.front().role == "system" ? 1 : 0;
+  }
+
  private:
   // With --context-shift the oldest exchanges go until a quarter of the context is free for the answer.
   std::vector<int32_t> fitting_prompt() {
@@ -91,32 +148,138 @@ class Conversation {
   size_t start_ = 0;
 };
 
-void answer(Conversation& conversation, const std::string& question, bool terminal) {
-  const GenerateResult result = conversation.ask(question);
-  print("\n");
-  if (terminal) {
+// The one that talks: takes lines, prints answers.
+class Talk {
+ public:
+  Talk(Session& session, Conversation& conversation, const Options& o, bool terminal)
+      : session_(session), conversation_(conversation), o_(o), terminal_(terminal) {}
+
+  // false: the conversation is over.
+  bool take(const std::string& line) {
+    const std::string command = line.substr(0, line.find(' '));
+    const std::string word = line.size() > command.size() ? line.substr(command.size() + 1) : "";
+    if (line == "/exit" || line == "/quit" || line == "/bye") return false;
+    if (line == "/help") {
+      print(kHelp);
+    } else if (line == "/reset") {
+      conversation_.reset();
+    } else if (line == "/retry") {
+      conversation_.next_seed();
+      if (const auto question = conversation_.take_back()) answer(*question);
+    } else if (command == "/budget") {
+      change_budget(word);
+    } else if (command == "/save" && !word.empty()) {
+      conversation_.save(word);
+    } else if (command == "/load" && !word.empty()) {
+      conversation_.load(word);
+    } else if (line.starts_with("/") && line.find_first_of(" \n") == std::string::npos) {
+      log_warn(fmt::format("unknown command '{}'; {}", printable(line),
+                           std::string(kHelp, std::string_view(kHelp).size() - 1)));
+    } else if (line.find_first_not_of(" \t\n") != std::string::npos) {
+      answer(line);
+    }
+    return true;
+  }
+
+  // What the whole conversation saved; on a terminal every answer has said so.
+  void end() const {
+    if (!terminal_)
+      log_savings(session_, session_.feeder().books(), conversation_.budget(), 1,
+                  o_.drafts.speculate.empty());
+  }
+
+ private:
+  void answer(const std::string& question) {
+    warn_about_bytes(question);
+    const WorkBooks before = session_.feeder().books();
+    const GenerateResult result = conversation_.ask(question);
+    const WorkBooks books = session_.feeder().books() - before;
+    if (o_.model.json) return print_json(as_json(result, books.savings()));
+    print("\n");
+    if (o_.shades.on) log_depth(result.depth, session_.model().config.layers);
+    if (!terminal_) return;
     log_info(fmt::format("{} tokens at {:.1f}/s{}", result.ids.size(), result.decode_tokens_per_s(),
                          result.finish == FinishReason::kLength ? ", cut at the limit" : ""));
+    log_drafts(o_.drafts, result);
+    log_savings(session_, books, conversation_.budget(), 1, o_.drafts.speculate.empty());
   }
+
+  static Json as_json(const GenerateResult& result, const Savings& savings) {
+    Json out{{"text", result.text},
+             {"prompt_tokens", result.stats.prompt_tokens},
+             {"generated_tokens", result.ids.size()},
+             {"finish_reason", name_of(result.finish)},
+             {"prefill_tokens_per_s", result.prefill_tokens_per_s()},
+             {"decode_tokens_per_s", result.decode_tokens_per_s()}};
+    add_savings(out, savings);
+    out["depth"] = result.depth;
+    return out;
+  }
+
+  void change_budget(const std::string& word) {
+    if (word == "own") {
+      conversation_.set_budget({});
+    } else if (!word.empty()) {
+      conversation_.set_budget(static_cast<float>(parse_number("/budget", word)));
+    }
+    const std::optional<double> budget = conversation_.budget();
+    log_info(budget ? fmt::format("budget {:g}", *budget) : "no budget: the method's own rule");
+  }
+
+  Session& session_;
+  Conversation& conversation_;
+  const Options& o_;
+  bool terminal_;
+};
+
+bool parse(Args& args, Options& o, const Arguments& arguments) {
+  args.text("--system", o.system, "TEXT", "System message");
+  args.text("--chat-template", o.chat_template, "NAME",
+            "auto: the model's own; or " + ChatTemplate::known_names());
+  args.integer("-n,--tokens", o.tokens, "Most tokens in an answer; -1: until it ends or the context is full",
+               -1, INT32_MAX);
+  args.texts("--stop", o.stops, "TEXT", "End an answer where this text would come; may be repeated");
+  add_shade_options(args, o.shades);
+  add_draft_options(args, o.drafts);
+  add_model_options(args, o.model, true);
+  add_sampling_options(args, o.sampling);
+  if (!args.parse(arguments)) return false;
+  check_model_options(args, o.model);
+  check_draft_options(args, o.drafts);
+  check_shade_options(args, o.shades);
+  return true;
 }
 
-// false: the conversation is over.
-bool handle(Conversation& conversation, const std::string& line, bool terminal) {
-  if (line == "/exit" || line == "/quit" || line == "/bye") return false;
-  if (line == "/help") {
-    print(kHelp);
-  } else if (line == "/reset") {
-    conversation.reset();
-  } else if (line == "/retry") {
-    conversation.next_seed();
-    if (const auto question = conversation.take_back()) answer(conversation, *question, terminal);
-  } else if (line.starts_with("/") && line.find(' ') == std::string::npos) {
-    log_warn(fmt::format("unknown command '{}'; {}", printable(line),
-                         std::string(kHelp, std::string_view(kHelp).size() - 1)));
-  } else if (line.find_first_not_of(" \t") != std::string::npos) {
-    answer(conversation, line, terminal);
+GenerateOptions generate_options(const Args& args, const Options& o, const Session& session) {
+  GenerateOptions options;
+  options.sampler = sampler_config(args, o.sampling, session.model().generation);
+  options.max_tokens = o.tokens;
+  options.stops = o.stops;
+  options.context_shift = o.model.context_shift;
+  options.cancel = &interrupted();
+  if (o.model.json) return options;
+  const bool shades = o.shades.shades();
+  options.on_text = [shades, layers = session.model().config.layers](const TextPiece& piece) {
+    const std::string shown = for_terminal(piece.text);
+    print(shades ? shaded(shown, piece.depth, layers) : shown);
+  };
+  return options;
+}
+
+// Until the end of the input, /exit or Ctrl-C at the prompt.
+int converse(Talk& talk, LineReader& lines) {
+  while (const std::optional<std::string> line = lines.next()) {
+    try {
+      if (!talk.take(*line)) break;
+    } catch (const std::runtime_error& error) {  // UserError, UsageError
+      if (!lines.is_terminal()) throw;
+      log_warn(error.what());
+    }
+    if (interrupted() && !lines.is_terminal()) return kInterruptedExit;
+    forget_interrupt();  // it cut the answer short; the conversation goes on
   }
-  return true;
+  talk.end();
+  return interrupted() ? kInterruptedExit : 0;
 }
 
 }  // namespace
@@ -125,46 +288,23 @@ int run_chat(const Arguments& arguments) {
   Args args("chat", std::string("A conversation with the model's chat template. ") + kHelp,
             "fathom chat -m SmolLM2-135M-Instruct.Q4_1.gguf\n"
             "  echo \"Why is the sky blue?\" | fathom chat -m model.gguf --system \"Be brief.\" --temp 0");
-  ModelOptions o;
-  SamplingOptions sampling;
-  std::string system, chat_template = "auto";
-  std::vector<std::string> stops;
-  int64_t tokens = -1;
-  args.text("--system", system, "TEXT", "System message");
-  args.text("--chat-template", chat_template, "NAME",
-            "auto: the model's own; or " + ChatTemplate::known_names());
-  args.integer("-n,--tokens", tokens, "Most tokens in an answer; -1: until it ends or the context is full",
-               -1, INT32_MAX);
-  args.texts("--stop", stops, "TEXT", "End an answer where this text would come; may be repeated");
-  add_model_options(args, o, true);
-  add_sampling_options(args, sampling);
-  if (!args.parse(arguments)) return 0;
-  check_model_options(args, o);
-
-  Session session(o);
-  ChatTemplate chat = chat_template_option(session, chat_template);
-  GenerateOptions options;
-  options.sampler = sampler_config(args, sampling, session.model().generation);
-  options.max_tokens = tokens;
-  options.stops = stops;
-  options.context_shift = o.context_shift;
-  options.cancel = &interrupted();
-  options.on_text = [](const TextPiece& piece) { print(for_terminal(piece.text)); };
-  session.make_cache();
-  LineReader lines;
-  if (lines.is_terminal()) print(kHelp);
-  Conversation conversation(session, std::move(chat), std::move(options), system);
-  while (const std::optional<std::string> line = lines.next()) {
-    try {
-      if (!handle(conversation, *line, lines.is_terminal())) return 0;
-    } catch (const UserError& error) {
-      if (!lines.is_terminal()) throw;
-      log_warn(error.what());
-    }
-    if (interrupted() && !lines.is_terminal()) return kInterruptedExit;
-    forget_interrupt();  // it cut the answer short; the conversation goes on
+  Options o;
+  if (!parse(args, o, arguments)) return 0;
+  Session session(o.model);
+  ChatTemplate chat = chat_template_option(session, o.chat_template);
+  GenerateOptions options = generate_options(args, o, session);
+  try {
+    options.speculate = use_drafts(session, o.drafts);
+  } catch (const PrepareCancelled&) {
+    return kInterruptedExit;
   }
-  return interrupted() ? kInterruptedExit : 0;
+  session.make_cache(-1, 1, EngineOptions().rows);
+  LineReader lines;
+  if (lines.is_terminal() && !o.model.json) print(kHelp);
+  if (lines.is_terminal()) log_rule(session);
+  Conversation conversation(session, std::move(chat), std::move(options), o);
+  Talk talk(session, conversation, o, lines.is_terminal());
+  return converse(talk, lines);
 }
 
 }  // namespace fathom

@@ -7,9 +7,10 @@
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/tasks.h"
 #include "cli/verbs.h"
+#include "eval/chat_items.h"
 #include "eval/evaluate.h"
 #include "io/atomic_file.h"
 
@@ -21,11 +22,14 @@ using Json = nlohmann::ordered_json;
 struct Options {
   ModelOptions model;
   TaskChoice tasks;
-  std::string samples;
+  std::string samples, chat_template;
 };
 
 bool parse(Args& args, Options& o, const Arguments& arguments) {
   add_task_options(args, o.tasks);
+  args.text("--chat-template", o.chat_template, "NAME",
+            "Ask in this format, the question a user's message: auto (the model's own), " +
+                ChatTemplate::known_names());
   args.text("--samples", o.samples, "FILE", "Write each item's scores and answers as JSONL");
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
@@ -164,14 +168,19 @@ int run_eval(const Arguments& arguments) {
             "  fathom eval -m builtin --tasks my_questions.jsonl --json");
   Options o;
   if (!parse(args, o, arguments)) return 0;
-  const std::vector<Task> tasks = load_tasks(o.tasks);
+  std::vector<Task> tasks = load_tasks(o.tasks);
   std::unique_ptr<AtomicFile> samples;
   if (!o.samples.empty()) samples = std::make_unique<AtomicFile>(o.samples);
 
   Session session(o.model);
+  if (!o.chat_template.empty()) {
+    const ChatTemplate chat = chat_template_option(session, o.chat_template);
+    for (Task& task : tasks) put_into_chat(task, chat);
+  }
   const EncodedTasks encoded = encode_tasks(session.tokenizer(), session.context(), tasks);
   session.make_cache(encoded.longest, sequences_for(session.model().config, session.cache_options(),
                                                     encoded.most_items, encoded.longest));
+  log_rule(session);
   Report report;
   for (size_t t = 0; t < tasks.size(); ++t) {
     if (!run_task(session, tasks[t], encoded.tasks[t], report)) return kInterruptedExit;

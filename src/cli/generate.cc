@@ -1,41 +1,25 @@
 // fathom generate: continues a prompt, streaming.
 #include "infer/generate.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <utility>
 
 #include "base/fields.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/progress.h"
+#include "cli/generate_options.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/verbs.h"
+#include "infer/writer.h"
+#include "serve/json_mask.h"
 
 namespace fathom {
 namespace {
 
-struct Options {
-  ModelOptions model;
-  SamplingOptions sampling;
-  std::string prompt, file, chat_template, system, speculate, draft, color = "auto";
-  std::vector<std::string> stops;
-  int64_t tokens = 256;
-  double draft_budget = 0.6;
-  bool show_depth = false, ignore_eos = false;
-};
-
-void check_drafts(const Args& args, const Options& o) {
-  for (const char* option : {"--draft", "--draft-budget"}) {
-    if (args.given(option) && o.speculate.empty())
-      throw UsageError(fmt::format("{} goes with --speculate, which was not given", option));
-  }
-  if (!o.speculate.empty() && o.speculate != "auto")
-    parse_integer("--speculate", o.speculate, 1, kMostDrafts);
-  if (!(o.draft_budget > 0 && o.draft_budget < 1))
-    throw UsageError(fmt::format("--draft-budget must be above 0 and below 1, got {:g}", o.draft_budget));
-}
+using Options = GenerateChoice;
 
 bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The prompt");
@@ -44,34 +28,30 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
                INT32_MAX);
   args.texts("--stop", o.stops, "TEXT", "End where this text would come; may be repeated");
   args.flag("--ignore-eos", o.ignore_eos, "Go on after the model's end-of-text token");
+  args.flag("--json-object", o.json_object, "The text is a JSON object");
+  args.text("--json-schema", o.json_schema, "FILE", "The text is JSON, a value of this JSON Schema");
   args.text("--chat-template", o.chat_template, "NAME",
             "Put the prompt as a user's message into this format: auto (the model's own), " +
                 ChatTemplate::known_names());
   args.text("--system", o.system, "TEXT", "System message, with --chat-template");
-  args.flag("--show-depth", o.show_depth, "Shade every token by the layers that ran to give it");
-  args.choice("--color", o.color, {"auto", "always", "never"},
-              "The shades of --show-depth; auto: on a terminal");
-  args.text(
-      "--speculate", o.speculate, "K|auto",
-      fmt::format("Draft K tokens (at most {}) with a part of the model, verify them in one pass: the same "
-                  "text, sooner where the drafts are good; auto: as many as pay, or none",
-                  kMostDrafts));
-  args.choice(
-      "--draft", o.draft, {"method", "harm_order", "exit"},
-      "What makes the drafts. method: the skipping method at a smaller budget, the default where it has a "
-      "calibration table; harm_order: the units that matter most; exit: the first blocks");
-  args.number("--draft-budget", o.draft_budget, "Share of the blocks' multiply-adds that a draft runs");
+  add_shade_options(args, o.shades);
+  add_draft_options(args, o.drafts);
   add_model_options(args, o.model, true);
   add_sampling_options(args, o.sampling);
+  add_batch_options(args, o.batch);
   if (!args.parse(arguments)) return false;
   check_model_options(args, o.model);
-  if (args.given("--prompt") == args.given("--file"))
+  check_batch_options(args, o.batch);
+  if (!o.batch.on() && args.given("--prompt") == args.given("--file"))
     throw UsageError("generate: give the prompt with either -p or -f");
-  check_drafts(args, o);
-  if (args.given("--color") && !o.show_depth)
-    throw UsageError("--color goes with --show-depth, which was not given");
+  check_draft_options(args, o.drafts);
+  check_shade_options(args, o.shades);
   if (!o.system.empty() && o.chat_template.empty())
     throw UsageError("--system goes with --chat-template, which was not given");
+  if (o.json_object && args.given("--json-schema"))
+    throw UsageError("--json-object and --json-schema go one without the other");
+  if (o.ignore_eos && (o.json_object || args.given("--json-schema")))
+    throw UsageError("--ignore-eos does not go with --json-object and --json-schema: JSON has an end");
   for (const std::string& stop : o.stops) {
     if (stop.empty()) throw UsageError("--stop must not be empty");
   }
@@ -87,24 +67,6 @@ std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const 
   return encode_chat(tokenizer, chat_template_option(session, o.chat_template), messages);
 }
 
-DraftOptions draft_options(const Options& o) {
-  DraftOptions drafts;
-  drafts.budget = o.draft_budget;
-  if (o.speculate != "auto") drafts.drafts = parse_integer("--speculate", o.speculate, 1, kMostDrafts);
-  const std::span<const std::string_view> names = enum_names(DraftKind{});
-  if (!o.draft.empty())
-    drafts.kind = static_cast<DraftKind>(std::find(names.begin(), names.end(), o.draft) - names.begin());
-  return drafts;
-}
-
-void log_depth(const std::vector<double>& depth, int64_t layers) {
-  if (depth.empty()) return;
-  const auto [least, most] = std::minmax_element(depth.begin(), depth.end());
-  const double mean = std::accumulate(depth.begin(), depth.end(), 0.0) / static_cast<double>(depth.size());
-  log_info(fmt::format("layers run for a new token: {:.1f} of {} on average, {:g} at least, {:g} at most",
-                       mean, layers, *least, *most));
-}
-
 // The text as it came, each stretch with the depth that --show-depth would shade it by.
 using Pieces = std::vector<std::pair<std::string, double>>;
 
@@ -114,18 +76,50 @@ nlohmann::ordered_json to_json(const Pieces& pieces) {
   return out;
 }
 
+// A bar while a long prompt is read, then the text, shaded where that is asked for; or nothing, and the
+// pieces for --json.
+class Screen {
+ public:
+  Screen(const Options& o, int64_t layers, int64_t prompt)
+      : json_(o.model.json), shades_(!json_ && o.shades.shades()), layers_(layers) {
+    bar_.emplace("reading the prompt", prompt, std::chrono::seconds(1));
+  }
+
+  void read(int64_t rows) { bar_->add(rows - std::exchange(read_, rows)); }
+  void show(const TextPiece& piece) {
+    end();
+    if (json_) {
+      pieces_.emplace_back(piece.text, piece.depth);
+      return;
+    }
+    const std::string shown = for_terminal(piece.text);
+    print(shades_ ? shaded(shown, piece.depth, layers_) : shown);
+  }
+  void end() { bar_.reset(); }  // wipes the bar
+  void legend() const {
+    if (shades_) print(depth_legend(layers_));
+  }
+  const Pieces& pieces() const { return pieces_; }
+
+ private:
+  bool json_, shades_;
+  int64_t layers_, read_ = 0;
+  std::optional<Progress> bar_;
+  Pieces pieces_;
+};
+
 void print_result(const GenerateResult& r, const Options& o, const Pieces& pieces, SamplerConfig sampler,
                   Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
-    log_info(fmt::format("{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s; loaded in {:.2f} s",
-                         r.stats.prompt_tokens, prefill, r.ids.size(), decode, session.load_seconds()));
-    const SpeculationCounts& s = r.stats.speculation;
-    if (!o.speculate.empty())
-      log_info(fmt::format("{} of {} drafted tokens stayed; {} drafting and {} verifying passes", s.accepted,
-                           s.drafted, s.draft_passes, s.verify_passes));
-    if (o.show_depth) log_depth(r.depth, session.model().config.layers);
+    const int64_t read = r.stats.prefill_tokens + r.stats.reused_tokens;
+    const std::string of_all =
+        read < r.stats.prompt_tokens ? fmt::format(" of {}", r.stats.prompt_tokens) : "";
+    log_info(fmt::format("{}{} prompt tokens at {:.1f}/s, {} new tokens at {:.1f}/s; loaded in {:.2f} s",
+                         read, of_all, prefill, r.ids.size(), decode, session.load_seconds()));
+    log_drafts(o.drafts, r);
+    if (o.shades.on) log_depth(r.depth, session.model().config.layers);
     return;
   }
   nlohmann::ordered_json out;
@@ -138,9 +132,10 @@ void print_result(const GenerateResult& r, const Options& o, const Pieces& piece
   out["decode_tokens_per_s"] = decode;
   out["load_seconds"] = session.load_seconds();
   if (r.stats.context_shifts > 0) out["context_shifts"] = r.stats.context_shifts;
-  if (!o.speculate.empty()) {
+  if (!o.drafts.speculate.empty()) {
     out["drafted"] = r.stats.speculation.drafted;
     out["accepted"] = r.stats.speculation.accepted;
+    out["looked_up"] = r.stats.speculation.looked_up;
     out["draft_passes"] = r.stats.speculation.draft_passes;
     out["verify_passes"] = r.stats.speculation.verify_passes;
   }
@@ -155,15 +150,25 @@ void print_result(const GenerateResult& r, const Options& o, const Pieces& piece
 
 }  // namespace
 
+std::function<std::unique_ptr<TokenMask>()> json_mask(const Session& session, const GenerateChoice& o) {
+  if (!o.json_object && o.json_schema.empty()) return {};
+  const std::string schema = o.json_object ? "" : read_input(o.json_schema);
+  const JsonMasks masks(session.tokenizer(), end_token_ids(session.model()));
+  return o.json_object ? masks.any_object() : masks.schema(schema);
+}
+
 int run_generate(const Arguments& arguments) {
   Args args("generate", "Continues a prompt.",
             "fathom generate -m builtin -p \"The old man\" -n 100 --temp 0\n"
             "  fathom generate -m SmolLM2-135M-Instruct.Q4_1.gguf --chat-template auto -p \"Why is the sky "
-            "blue?\"");
+            "blue?\"\n"
+            "  fathom generate -m builtin --batch prompts.jsonl -o answers.jsonl --parallel 32");
   Options o;
   if (!parse(args, o, arguments)) return 0;
+  if (o.batch.on()) return run_generate_batch(args, o);
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
 
+  warn_about_bytes(text);
   Session session(o.model);
   GenerateOptions options;
   options.sampler = sampler_config(args, o.sampling, session.model().generation);
@@ -171,35 +176,32 @@ int run_generate(const Arguments& arguments) {
   options.stops = o.stops;
   options.ignore_eos = o.ignore_eos;
   options.context_shift = o.model.context_shift;
+  options.mask = json_mask(session, o);
   options.cancel = &interrupted();
-  const int64_t layers = session.model().config.layers;
-  const bool shades = o.show_depth && !o.model.json && in_colour(o.color);
-  Pieces pieces;
-  options.on_text = [&](const TextPiece& piece) {
-    if (o.model.json) {
-      pieces.emplace_back(piece.text, piece.depth);
-      return;
-    }
-    const std::string shown = for_terminal(piece.text);
-    print(shades ? shaded(shown, piece.depth, layers) : shown);
-  };
   const std::vector<int32_t> prompt = prompt_ids(session, o, text);
   const auto length = static_cast<int64_t>(prompt.size());
   if (length > session.context()) {
     fail("the prompt has {} tokens, the context {}: shorten the prompt or raise -c", length,
          session.context());
   }
-  if (!o.speculate.empty()) {
-    options.speculate = draft_options(o);
-    options.speculate->kind = session.use_drafts(*options.speculate);
+  try {
+    options.speculate = use_drafts(session, o.drafts);
+  } catch (const PrepareCancelled&) {
+    return kInterruptedExit;
   }
-  session.make_cache(o.tokens < 0 ? -1 : length + o.tokens);
+  session.make_cache(o.tokens < 0 ? -1 : length + o.tokens, 1, EngineOptions().rows);
+  log_rule(session);
+  Screen screen(o, session.model().config.layers, length);
+  options.on_prefill = [&](int64_t rows) { screen.read(rows); };
+  options.on_text = [&](const TextPiece& piece) { screen.show(piece); };
   BatcherOptions how = session.engine_options();
-  how.records = o.show_depth || o.model.json || options.speculate;
+  how.records = o.shades.on || o.model.json || session.drafts_by_model();
   Generator generator(session.feeder(), how);
   const GenerateResult result = generator.run(prompt, options);
-  print_result(result, o, pieces, options.sampler, session);
-  if (shades) print(depth_legend(layers));
+  screen.end();
+  print_result(result, o, screen.pieces(), options.sampler, session);
+  log_savings(session, session.feeder().books(), asked_budget(session), 1, !options.speculate);
+  screen.legend();
   return result.finish == FinishReason::kCancelled ? kInterruptedExit : 0;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/session.h"
 #include "cli/verbs.h"
 #include "infer/calibrate.h"
+#include "infer/fathom.h"
 #include "infer/model_path.h"
 #include "io/file_kind.h"
 #include "io/gguf.h"
@@ -92,7 +93,8 @@ Json cache_json(const ModelConfig& c) {
   for (const DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0}) {
     if (c.head_dim % traits(type).block != 0) continue;
     const int64_t one = cache_bytes_per_token(c, type);
-    const int64_t all = KvCache::pages_for(c.context) * KvCache::kPage * one;
+    const int64_t pages = KvCache::pages_for_rows(c, c.context, EngineOptions().rows);
+    const int64_t all = pages * KvCache::kPage * one / c.layers;
     out[name_of(type)] = {{"bytes_per_token", one}, {"bytes_full_context", all}};
   }
   return out;
@@ -190,6 +192,16 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
   Json out;
   out["method"] = adapter.policy->name();
   out["method_parameters"] = parameters;
+  if (const Lora& lora = adapter.lora; lora.any()) {
+    Model adapted;
+    adapted.config = loaded.model.config;
+    adapted.lora = lora;
+    int64_t size = 0;
+    for (const LoraSpec& spec : lora_specs(adapted)) size += lora.rank * (spec.in + spec.out);
+    out["lora_rank"] = lora.rank;
+    out["lora_alpha"] = short_decimal(lora.alpha);
+    out["lora_parameters"] = size;
+  }
   out["method_config"] = Json::parse(adapter.policy->to_json());
   out["calibration"] = Json::object();
   out["cache_held"] = Json::object();

@@ -34,6 +34,8 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
 
 std::string rule_of(const Session& session, const ModelOptions& o) {
   if (!session.method()) return "everything runs";
+  if (!session.has_budget() && session.trained_rule())
+    return "thresholds that keep the share which training skipped";
   if (!session.thresholds().empty())
     return fmt::format("thresholds calibrated for a budget of {:g}", session.budget());
   return o.decide.empty() ? "the method's own rule" : "the batch's quantile";
@@ -66,6 +68,7 @@ int run_inspect(const Arguments& arguments) {
   Options o;
   if (!parse(args, o, arguments)) return 0;
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
+  warn_about_bytes(text);
   Session session(o.model);
   const Tokenizer& tokenizer = session.tokenizer();
   const std::vector<int32_t> ids = tokenizer.encode(text);

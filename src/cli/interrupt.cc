@@ -6,9 +6,11 @@ namespace fathom {
 namespace {
 
 std::atomic<bool> flag{false};  // a signal handler can reach nothing but a global
+std::atomic<int> last_signal{0};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-void on_interrupt(int) {
+void on_interrupt(int number) {
+  last_signal = number;
   if (flag.exchange(true)) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
@@ -31,6 +33,10 @@ void watch_termination() {
 
 const std::atomic<bool>& interrupted() {
   return flag;
+}
+
+int interrupting_signal() {
+  return last_signal;
 }
 
 void forget_interrupt() {

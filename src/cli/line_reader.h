@@ -1,4 +1,4 @@
-// Lines from a person (with editing and history, when stdin is a terminal) or from a pipe.
+// Messages from a person (with editing and history, when stdin is a terminal) or from a pipe.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,13 @@ class LineReader {
 
   bool is_terminal() const { return editor_ != nullptr; }
 
-  // The next line without its end; none at the end of the input or after Ctrl-C.
+  // The next message without its line end; none at the end of the input or after Ctrl-C. A line that ends
+  // with a backslash goes on in the next one. On a terminal, text that is pasted is one message, whatever
+  // line ends it has.
   std::optional<std::string> next();
 
  private:
+  std::optional<std::string> next_line(bool goes_on);
   struct Editor;
   std::unique_ptr<Editor> editor_;
 };

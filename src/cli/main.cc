@@ -1,7 +1,9 @@
 // The program: finds the verb, runs it, and turns what went wrong into one line and an exit code.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include "base/build_info.h"
@@ -65,12 +67,15 @@ int complain(const char* message, int code) {
 int main(int argc, char** argv) {
   try {
     watch_interrupts();
+    std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of the write, which is said
     const int code = dispatch(Arguments(argv + 1, argv + argc));
     return interrupted() ? kInterruptedExit : code;
   } catch (const UsageError& error) {
     return complain(error.what(), 2);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", 1);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain((error.path1().string() + ": " + error.code().message()).c_str(), 1);
   } catch (const std::exception& error) {
     return interrupted() ? kInterruptedExit : complain(error.what(), 1);
   }

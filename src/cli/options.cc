@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "quant/formats.h"
 
 namespace fathom {
@@ -63,8 +64,12 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
   add_run_options(args, o);
   args.flag("--context-shift", o.context_shift, "When the context is full, forget the older half and go on");
   args.group("How much of the model runs");
-  args.number("--budget", o.budget, "Share of the blocks' multiply-adds to run, 1: nothing is skipped");
-  args.number("--saved", o.saved, "The same the other way round: 1 - budget");
+  args.share(
+      "--budget", o.budget,
+      "Share of the blocks' multiply-adds to run, 1: all (default: the method's own rule. GateSkip and "
+      "priced run everything, SkipLayer and MoD the share that ran in training, others by their "
+      "scores)");
+  args.share("--saved", o.saved, "The same the other way round: 1 - budget");
   args.text(
       "--quality", o.quality, "Q",
       "The smallest calibrated budget that keeps kl=NATS a token or ppl=RATIO (see calibrate --quality)");
@@ -75,12 +80,22 @@ void add_model_options(Args& args, ModelOptions& o, bool runs) {
 }
 
 void add_adapter_options(Args& args, ModelOptions& o) {
-  args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method");
-  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
+  args.text("--adapter", o.adapter, "DIR",
+            "Adapter of a skipping method, of a LoRA (PEFT's too), or of both");
+  args.flag(
+      "--force-adapter", o.force_adapter,
+      "Use the adapter although it was made for other weights, where its tensors fit this model, or is part "
+      "of them already");
+  add_lora_option(args, o);
+}
+
+void add_lora_option(Args& args, ModelOptions& o) {
+  args.choice("--lora-mode", o.lora_mode, {"merge", "side"},
+              "An adapter's LoRA: merged at load, where block formats become q8_0, or beside the weights");
 }
 
 void add_run_options(Args& args, ModelOptions& o) {
-  args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
+  args.integer("-t,--threads", o.threads, "Threads; 0: one for each core this process may use", 0,
                kMostThreads);
   args.text("--device", o.device, "DEVICE", "Where it runs: " + std::string(kDeviceNames));
   args.text("--dtype", o.dtype, "TYPE",
@@ -97,6 +112,7 @@ void check_model_options(const Args& args, ModelOptions& o) {
   if (o.model.empty())
     usage("-m is missing: a model's file or folder, org/name from the Hugging Face cache, or builtin");
   context_options(o.device, o.threads);
+  warn_about_threads(o.threads);
   if (args.given("--budget") && args.given("--saved"))
     usage("--budget and --saved are the same thing twice: give one of them");
   o.has_budget = args.given("--budget") || args.given("--saved");
@@ -109,6 +125,13 @@ void check_model_options(const Args& args, ModelOptions& o) {
   if (!(budget > 0 && budget <= 1))
     usage(fmt::format("the budget must be above 0 and at most 1, got {:g}", budget));
   if (o.force_adapter && o.adapter.empty()) usage("--force-adapter goes with --adapter, which was not given");
+}
+
+void warn_about_threads(int64_t threads) {
+  const int cores = default_threads();
+  if (threads > 2 * cores)
+    log_warn(fmt::format("{} threads on {} core{}: they wait for each other, {} would be faster", threads,
+                         cores, cores == 1 ? "" : "s", cores));
 }
 
 ContextOptions context_options(const std::string& device, int64_t threads) {

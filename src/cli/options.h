@@ -16,7 +16,8 @@ struct ModelOptions {
   bool force_adapter = false, no_mmap = false, context_shift = false, json = false, quiet = false;
   int64_t threads = 0;  // 0: the cores this process may use
   int64_t context = 0;  // 0: the model's
-  std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide, quality;
+  std::string device = "cpu", dtype, key_type, value_type, execution = "physical", decide, quality,
+              lora_mode = "merge";
   double budget = 1, saved = 0;
   bool dense = false;       // the model's own method is left out
   bool has_budget = false;  // one of these was given, be it 1: nothing is skipped; else the method's own rule
@@ -26,13 +27,18 @@ struct ModelOptions {
 void add_model_options(Args& args, ModelOptions& options, bool runs);
 void add_run_options(Args& args, ModelOptions& options);  // of them, where and in what types it runs
 
-void add_adapter_options(Args& args, ModelOptions& options);  // of them, --adapter and --force-adapter
+void add_adapter_options(Args& args, ModelOptions& options);  // of them, --adapter and what goes with it
+
+void add_lora_option(Args& args, ModelOptions& options);  // of those, --lora-mode
 
 // One limit of --quality. Anything else is a UsageError.
 QualityLimit quality_option(const std::string& text);
 
 // After parsing: -m is there, and the values make sense together (UsageError); sets has_budget.
 void check_model_options(const Args& args, ModelOptions& options);
+
+// Many more threads than cores make every pass wait: a warning.
+void warn_about_threads(int64_t threads);
 
 // --device and --threads. Another device's name is a UsageError.
 ContextOptions context_options(const std::string& device, int64_t threads);

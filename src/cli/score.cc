@@ -1,6 +1,7 @@
 // fathom score: the log-probability of every token of a text.
 #include "infer/score.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -9,7 +10,7 @@
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/verbs.h"
 
 namespace fathom {
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   ModelOptions model;
   std::string prompt, file, ids;
-  int64_t top = 0, chunk = 0, prompt_tokens = 0;
+  int64_t top = 0, chunk = 0, prompt_tokens = 0, window = 0;
 };
 
 bool parse(Args& args, Options& o, const Arguments& arguments) {
@@ -33,12 +34,18 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
                0, INT32_MAX);
   args.integer("--prompt-tokens", o.prompt_tokens,
                "The first P tokens are context and do not count in nll and perplexity", 0, INT32_MAX);
+  args.integer(
+      "--window", o.window,
+      "Cut the text into windows of N tokens, each read for itself: for texts longer than the context. "
+      "A window begins with the last token of the one before; 0: the text is one",
+      0, INT32_MAX);
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
   check_model_options(args, o.model);
   if (args.given("--file") + args.given("--prompt") + args.given("--ids") != 1) {
     throw UsageError("score: give the text with one of --file, -p and --ids");
   }
+  if (o.window == 1) throw UsageError("--window must be at least 2: nothing predicts a window's first token");
   return true;
 }
 
@@ -73,12 +80,20 @@ void print_table(const Model& model, const std::vector<int32_t>& ids, const Scor
 
 std::vector<int32_t> read_tokens(const Args& args, const Options& o, const Session& session) {
   if (args.given("--ids")) return read_ids(o.ids, session.model().config.vocab);
-  return session.tokenizer().encode(args.given("--file") ? read_input(o.file) : o.prompt);
+  const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
+  warn_about_bytes(text);
+  return session.tokenizer().encode(text);
 }
 
 void check_length(const Options& o, const Session& session, int64_t count) {
-  if (count > session.context())
-    fail("score: the text has {} tokens, the context {}: shorten it or raise -c", count, session.context());
+  if (o.window > session.context())
+    throw UsageError(
+        fmt::format("--window must fit the context of {} tokens, got {}", session.context(), o.window));
+  if (o.window == 0 && count > session.context())
+    fail(
+        "score: the text has {} tokens, the context {}: score it in pieces with --window {}, shorten it or "
+        "raise -c",
+        count, session.context(), session.context());
   if (count < 2)
     fail("score: a text needs at least 2 tokens, since nothing predicts the first; got {}", count);
   if (o.prompt_tokens >= count) {
@@ -101,15 +116,30 @@ struct Scored {
   double seconds = 0;
 };
 
-Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t chunk, int64_t top) {
+// The windows of a text, one after the other, as one result.
+ScoreResult score_windows(Feeder& feeder, std::span<const int32_t> ids, const ScoreOptions& options,
+                          size_t window) {
+  ScoreResult all;
+  for (size_t begin = 0; begin + 1 < ids.size(); begin += window - 1) {
+    ScoreResult part = score(feeder, ids.subspan(begin, std::min(window, ids.size() - begin)), options);
+    if (part.cancelled) return part;
+    const ptrdiff_t first = begin == 0 ? 0 : 1;  // scored in the window before
+    all.logprobs.insert(all.logprobs.end(), part.logprobs.begin() + first, part.logprobs.end());
+    if (!part.top.empty()) all.top.insert(all.top.end(), part.top.begin() + first, part.top.end());
+  }
+  return all;
+}
+
+Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t chunk, const Options& o) {
   Progress progress("scoring", std::ssize(ids));
   ScoreOptions options;
   options.chunk = chunk;
-  options.top = top;
+  options.top = o.top;
   options.cancel = &interrupted();
   options.on_progress = [&](int64_t done) { progress.add(done); };
   const auto start = std::chrono::steady_clock::now();
-  Scored scored{score(session.feeder(), ids, options)};
+  Scored scored{o.window > 0 ? score_windows(session.feeder(), ids, options, static_cast<size_t>(o.window))
+                             : score(session.feeder(), ids, options)};
   scored.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return scored;
 }
@@ -152,9 +182,12 @@ int run_score(const Arguments& arguments) {
   const auto count = static_cast<int64_t>(ids.size());
   check_length(o, session, count);
   const int64_t chunk = chunk_of(args, o, session, count);
-  session.make_cache(count);
-  const Scored scored = score_timed(session, ids, chunk, o.top);
+  const int64_t longest = o.window > 0 ? std::min(o.window, count) : count;
+  session.make_cache(longest);
+  log_rule(session);
+  const Scored scored = score_timed(session, ids, std::min(chunk, longest), o);
   if (scored.result.cancelled) return kInterruptedExit;
+  log_savings(session, session.feeder().books(), asked_budget(session), (count + longest - 1) / longest);
   report(o, session, ids, scored);
   return 0;
 }

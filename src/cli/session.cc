@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/log.h"
+#include "text/unicode.h"
 
 namespace fathom {
 namespace {
@@ -39,6 +41,7 @@ ModelRuntime::Options runtime_options(const ModelOptions& options) {
   all.source = load_request(options);
   all.adapter = options.adapter;
   all.force_adapter = options.force_adapter;
+  all.lora_mode = options.lora_mode == "side" ? LoraMode::kSide : LoraMode::kMerge;
   all.dense = options.dense;
   all.context = options.context;
   if (!options.quality.empty()) {
@@ -84,6 +87,16 @@ std::string read_input(const std::string& path) {
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (std::cin.bad()) fail("reading stdin failed");
   return text;
+}
+
+void warn_about_bytes(const std::string& text) {
+  if (is_valid_utf8(text)) return;
+  size_t at = 0;
+  for (Utf8Char next = decode_utf8(text, at); next.valid; next = decode_utf8(text, at)) at += next.size;
+  log_warn(
+      fmt::format("the text is no UTF-8: byte {} is 0x{:02x}; such bytes become tokens of one byte, or are "
+                  "lost where the vocabulary has none",
+                  at, static_cast<unsigned char>(text[at])));
 }
 
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab) {

@@ -27,6 +27,9 @@ ChatTemplate chat_template_option(const Session& session, const std::string& nam
 // The whole of a text file, or of stdin for "-".
 std::string read_input(const std::string& path);
 
+// A warning where a text that is to be tokenized is no UTF-8: a vocabulary without bytes loses them.
+void warn_about_bytes(const std::string& text);
+
 // A JSON list of token ids, each in [0, vocab). A UserError names the file and the first entry that is not.
 std::vector<int32_t> read_ids(const std::string& path, int64_t vocab);
 

@@ -62,7 +62,8 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
             "Shares of the blocks' multiply-adds to run; own: the method's own rule, without a table");
   args.texts("--adapter", o.adapters, "DIR", "Adapter of a skipping method; may be repeated");
   args.flag("--force-adapter", o.model.force_adapter,
-            "Use adapters although they were made for other weights");
+            "Use adapters although they were made for other weights, where their tensors fit this model");
+  add_lora_option(args, o.model);
   args.texts("--also", o.also, "MODEL",
              "Another model with the same tokenizer, for comparison: with its own method, or dense; may be "
              "repeated");
@@ -144,7 +145,11 @@ std::optional<Shallower> prepare_shallow(const Options& o, SweepInputs& inputs) 
   if (o.data.empty()) {
     log_info(fmt::format("--smoke without --data: the order of units is measured on {} tokens of our own",
                          kHarmRows));
-    plan.drop_order = measure_harm_order(ctx, inputs.base().model());
+    try {
+      plan.drop_order = measure_harm_order(ctx, inputs.base().model(), &interrupted());
+    } catch (const PrepareCancelled&) {
+      return std::nullopt;
+    }
     return Shallower{words, fmt::format("once, on {} tokens of our own", kHarmRows)};
   }
   DropOrderOptions options{.until = kGreedyUntil, .cancel = &interrupted()};

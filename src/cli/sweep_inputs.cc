@@ -10,11 +10,13 @@
 namespace fathom {
 namespace {
 
-std::string identity_of_files(const MethodPolicy& policy, const std::string& folder) {
+std::string identity_of_files(const MethodPolicy& policy, const Model& model, const std::string& folder) {
   Sha256 hash;
+  if (model.lora.any()) hash.add(std::string("a LoRA beside the weights"));
   hash.add(policy.to_json());
-  const std::string tensors = folder + "/adapter_model.safetensors";
-  if (std::filesystem::exists(tensors)) hash.add(MappedFile::open(tensors)->bytes());
+  for (const char* name : {"/adapter_model.safetensors", "/lora/adapter_model.safetensors"}) {
+    if (std::filesystem::exists(folder + name)) hash.add(MappedFile::open(folder + name)->bytes());
+  }
   return hash.hex().substr(0, 16);
 }
 
@@ -72,31 +74,45 @@ void SweepInputs::add_model(const std::string& path, bool dense) {
          printable(choice_.model.model));
   const bool first = models_.empty();
   models_.push_back({session.ctx(), session.model()});
-  if (session.method()) return add_method(label_of(path), session.adapter(), session.adapter_folder(), true);
+  if (session.method())
+    return add_method(label_of(path), models_.back(), session.adapter(), session.adapter_folder(), true);
   plan.methods.push_back({.label = unique_label(first ? "dense" : label_of(path)),
                           .model = models_.back(),
                           .budgets = {{std::nullopt, {}}}});
 }
 
 void SweepInputs::add_adapter(const std::string& folder) {
-  adapters_.push_back(load_adapter(base().ctx(), folder, base().model(), choice_.model.force_adapter));
-  add_method(label_of(folder), adapters_.back(), folder, false);
+  Adapter adapter = load_adapter(base().ctx(), folder, base().model(), choice_.model.force_adapter);
+  if (!adapter.lora.any()) {
+    adapters_.push_back(std::move(adapter));
+    return add_method(label_of(folder), models_.front(), adapters_.back(), folder, false);
+  }
+  // A LoRA is other weights: a model of its own.
+  ModelOptions options = choice_.model;
+  options.adapter = folder;
+  const Session& session = sessions_.emplace_back(options);
+  models_.push_back({sessions_.back().ctx(), session.model()});
+  add_method(label_of(folder), models_.back(), session.adapter(), folder, true);
 }
 
-void SweepInputs::add_method(const std::string& label, const Adapter& adapter, const std::string& folder,
-                             bool own) {
-  const SweepModel& model = models_.back();
+void SweepInputs::add_method(const std::string& label, const SweepModel& model, const Adapter& adapter,
+                             const std::string& folder, bool own) {
   SweepMethod method{.label = unique_label(label),
                      .model = model,
                      .policy = adapter.policy.get(),
-                     .identity = identity_of_files(*adapter.policy, folder),
+                     .identity = identity_of_files(*adapter.policy, model.model, folder),
                      .adapter = !own};
   const Budgets budgets(model.model, adapter, folder);
+  std::vector<float> unasked;
+  if (!adapter.extra.trained.empty())
+    unasked = trained_rule_from_json(adapter.extra.trained, 2 * model.model.config.layers, printable(folder))
+                  .thresholds;
   try {
     for (const std::optional<double>& budget : choice_.asked)
-      method.budgets.push_back({budget, budget ? budgets.thresholds(*budget) : std::vector<float>()});
+      method.budgets.push_back({budget, budget ? budgets.thresholds(*budget) : unasked});
   } catch (const NoCalibration& error) {
-    fail_without_calibration(error, model.model.path, own ? "" : folder);
+    const bool beside = !own || &model != &models_.front();
+    fail_without_calibration(error, model.model.path, beside ? folder : "");
   }
   plan.methods.push_back(std::move(method));
 }

@@ -33,7 +33,8 @@ class SweepInputs {
   std::string unique_label(const std::string& wanted) const;
   void add_model(const std::string& path, bool dense = false);  // dense: without its own method
   void add_adapter(const std::string& folder);
-  void add_method(const std::string& label, const Adapter& adapter, const std::string& folder, bool own);
+  void add_method(const std::string& label, const SweepModel& model, const Adapter& adapter,
+                  const std::string& folder, bool own);
 
   const SweepChoice& choice_;
   std::deque<Session> sessions_;

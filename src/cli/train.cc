@@ -1,4 +1,6 @@
 // fathom train and fathom tune: a recipe, a folder, and a run that is not lost.
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +14,9 @@
 #include "cli/verbs.h"
 #include "infer/model_path.h"
 #include "io/atomic_file.h"
+#include "io/folder_lock.h"
 #include "model/load.h"
+#include "skip/lora_files.h"
 #include "train/estimate.h"
 #include "train/trainer.h"
 #include "train/training_data.h"
@@ -27,7 +31,7 @@ struct Options {
   std::string config, out, base, tokenizer, method, seed, device = "cpu";
   std::vector<std::string> data, assignments;
   int64_t steps = 0, threads = 0;
-  bool resume = false, dry_run = false, json = false, quiet = false;
+  bool resume = false, dry_run = false, all_weights = false, json = false, quiet = false;
 };
 
 bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
@@ -42,14 +46,17 @@ bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
   args.text("-m,--model", o.base, "MODEL", "A pretrained model to start from, instead of the recipe's base");
   args.text("--tokenizer", o.tokenizer, "FILE", "Tokenizer, instead of the recipe's");
   args.text("--method", o.method, "NAME", "The method, instead of the recipe's");
+  if (tune)
+    args.flag("--all-weights", o.all_weights,
+              "Finetune: the base's weights train, too, and the result is a model instead of an adapter");
   args.text("-s,--seed", o.seed, "SEED", "Seed, instead of the recipe's");
-  args.integer("-t,--threads", o.threads, "Threads (default: one for each core this process may use)", 1,
-               1024);
+  args.integer("-t,--threads", o.threads, "Threads; 0: one for each core this process may use", 0, 1024);
   args.text("--device", o.device, "DEVICE", "Where it runs: " + std::string(kDeviceNames));
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");
   args.flag("-q,--quiet", o.quiet, "Only warnings and errors on stderr");
   if (!args.parse(arguments)) return false;
   if (o.quiet) set_log_level(LogLevel::kWarn);
+  warn_about_threads(o.threads);
   if (o.out.empty() && !o.dry_run) throw UsageError("-o is missing: the folder of the run");
   if (o.config.empty() && !tune) throw UsageError("--config is missing: the recipe");
   if (tune && o.base.empty() && o.config.empty()) throw UsageError("tune: -m is missing: the model to tune");
@@ -57,10 +64,35 @@ bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
   return true;
 }
 
-Recipe read_recipe(const Options& o) {
-  Recipe recipe = o.config.empty()
-                      ? Recipe::parse("{}", "recipe")
-                      : Recipe::parse(read_text_file(o.config, size_t{1} << 20), printable(o.config));
+// tune leaves the base as it is, whatever the method's paper does, unless all weights are to train.
+void choose_what_trains(const Options& o, Recipe& recipe) {
+  const std::string contrary = fmt::format("method.frozen_backbone={}", o.all_weights);
+  if (std::find(o.assignments.begin(), o.assignments.end(), contrary) != o.assignments.end())
+    throw UsageError(o.all_weights ? "--all-weights trains the base, which frozen_backbone=true forbids"
+                                   : "tune leaves the base as it is: --all-weights trains it, too");
+  const bool lora = recipe.train.lora.rank > 0;
+  if (lora && o.all_weights) throw UsageError("--all-weights trains the base, which a LoRA leaves as it is");
+  if (recipe.method->is_dense() && !lora && !o.all_weights)
+    throw UsageError(
+        "tune: dense has nothing to keep beside its base: finetune with --all-weights, or with fathom train "
+        "-m BASE --config RECIPE; or give it a LoRA (--set lora.rank=16)");
+  recipe.method->options().frozen_backbone = !o.all_weights;
+}
+
+// The recipe's file names its data as seen from where it lies; options do so from the working folder.
+Recipe parse_recipe(const std::string& path) {
+  Recipe recipe = Recipe::parse(read_text_file(path, size_t{1} << 20), printable(path));
+  const fs::path folder = fs::path(path).parent_path();
+  for (std::vector<std::string>* files : {&recipe.train.data, &recipe.train.validation.data}) {
+    for (std::string& file : *files) {
+      if (!file.empty()) file = (folder / file).lexically_normal().string();
+    }
+  }
+  return recipe;
+}
+
+Recipe read_recipe(const Options& o, bool tune) {
+  Recipe recipe = o.config.empty() ? Recipe::parse("{}", "recipe") : parse_recipe(o.config);
   if (!o.method.empty() && o.method != recipe.method->name()) recipe.set("method=" + o.method);
   if (!o.base.empty()) recipe.train.base = o.base;
   if (!o.tokenizer.empty()) recipe.train.tokenizer = o.tokenizer;
@@ -70,6 +102,7 @@ Recipe read_recipe(const Options& o) {
   for (const std::string& assignment : o.assignments) from_option("--set", [&] { recipe.set(assignment); });
   if (o.steps > 0) recipe.train.steps = o.steps;
   if (!recipe.train.base.empty()) recipe.method->start_from_pretrained();
+  if (tune) choose_what_trains(o, recipe);
   recipe.check();
   return recipe;
 }
@@ -85,8 +118,7 @@ Model load_base(Context& ctx, const Recipe& recipe) {
   LoadOptions load;
   load.tokenizer = recipe.train.tokenizer.empty() ? files.tokenizer : tokenizer_path(recipe.train.tokenizer);
   // What stays as it is must still be differentiated through: block formats are decoded once, here.
-  if (recipe.method->options().frozen_backbone)
-    load.dtype = recipe.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
+  if (recipe.frozen()) load.dtype = recipe.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
   return load_model(ctx, files.model, load);
 }
 
@@ -148,12 +180,30 @@ void refuse_old_run(const Options& o) {
 }
 
 // The files of an adapter, from the last checkpoint to the folder that was asked for; the config comes last.
-void publish_adapter(const std::string& checkpoint, const std::string& out) {
+// A LoRA has the type that its products had in training.
+void publish_adapter(Context& ctx, const Recipe& recipe, const Model& model, const std::string& checkpoint,
+                     const std::string& out) {
+  const std::string from = checkpoint + "/skip/";
+  if (recipe.train.lora.rank > 0) {
+    Model adapted;
+    adapted.config = model.config;
+    adapted.lora = read_lora(ctx, from + kLoraFolder, model.config);
+    fs::create_directories(out + "/" + kLoraFolder);
+    write_lora(ctx, out + "/" + kLoraFolder, adapted, recipe.train.base,
+               recipe.train.precision == Precision::kBf16 ? DType::kBF16 : DType::kF32);
+  }
   for (const char* name : {"adapter_model.safetensors", "adapter_config.json"})
-    write_file_atomically(out + "/" + name, read_text_file(checkpoint + "/skip/" + name));
+    write_file_atomically(out + "/" + name, read_text_file(from + name));
 }
 
-void report(const Options& o, const TrainResult& result) {
+int64_t trained_numbers(Trainer& trainer) {
+  int64_t count = 0;
+  for (const ParameterSet::Parameter& each : trainer.parameters().list()) count += each.shape.numel();
+  return count;
+}
+
+// adapter: "": the run made a model.
+void report(const Options& o, const TrainResult& result, bool trains, const std::string& adapter) {
   if (o.json) {
     Json json{{"steps", result.steps},
               {"loss", result.loss},
@@ -164,19 +214,29 @@ void report(const Options& o, const TrainResult& result) {
               {"checkpoint", result.checkpoint},
               {"stopped_early", result.stopped_early}};
     if (result.validation_ce >= 0) json["validation_ce"] = result.validation_ce;
+    if (!result.best_checkpoint.empty()) json["best_checkpoint"] = result.best_checkpoint;
+    if (!adapter.empty()) json["adapter"] = adapter;
     return print_json(json);
   }
-  print(fmt::format("step {}: cross-entropy {:.4f}{}, {:.0f} tokens/s, skipped {:.1f} %, {}\n", result.steps,
-                    result.ce,
+  if (!trains)
+    return print(
+        fmt::format("nothing had to be trained{}, {}\n",
+                    result.validation_ce >= 0 ? fmt::format(": validation {:.4f}", result.validation_ce) : "",
+                    printable(adapter.empty() ? result.checkpoint : adapter)));
+  const std::string ce =
+      std::isfinite(result.ce) ? fmt::format("cross-entropy {:.4f}", result.ce) : "nothing measured";
+  print(fmt::format("step {}: {}{}, {:.0f} tokens/s, skipped {:.1f} %, {}\n", result.steps, ce,
                     result.validation_ce >= 0 ? fmt::format(", validation {:.4f}", result.validation_ce) : "",
-                    result.tokens_per_s, 100 * result.skip_ratio, printable(result.checkpoint)));
+                    result.tokens_per_s, 100 * result.skip_ratio,
+                    printable(adapter.empty() ? result.checkpoint : adapter)));
 }
 
 int run_recipe(const Options& o, bool tune) {
-  Recipe recipe = read_recipe(o);
+  Recipe recipe = read_recipe(o, tune);
   Context ctx(context_options(o.device, o.threads));
   if (o.dry_run) return dry_run(ctx, recipe, o);
   if (tune && recipe.train.base.empty()) throw UsageError("tune: -m is missing: the model to tune");
+  const FolderLock lock(o.out);
   refuse_old_run(o);
   watch_termination();
   Model model = make_model(ctx, recipe);
@@ -184,12 +244,14 @@ int run_recipe(const Options& o, bool tune) {
   Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume, &interrupted());
   if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
   log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
-                       recipe.method->name(), trainer.parameters().size(), data.train->tokens(),
-                       trainer.steps(), recipe.train.last_step()));
+                       recipe.method->name(), trained_numbers(trainer), data.train->tokens(), trainer.steps(),
+                       recipe.train.last_step()));
+  if (o.all_weights)
+    log_info(fmt::format("all weights train: the result is a model, {}/last", printable(o.out)));
   const TrainResult result = trainer.run(interrupted());
-  if (tune && recipe.method->options().frozen_backbone && !result.checkpoint.empty())
-    publish_adapter(result.checkpoint, o.out);
-  report(o, result);
+  const bool adapter = tune && !o.all_weights && !result.checkpoint.empty();
+  if (adapter) publish_adapter(ctx, recipe, model, result.checkpoint, o.out);
+  report(o, result, trained_numbers(trainer) > 0, adapter ? o.out : "");
   return result.interrupted ? kInterruptedExit : 0;
 }
 
@@ -214,8 +276,11 @@ int run_train(const Arguments& arguments) {
 }
 
 int run_tune(const Arguments& arguments) {
-  Args args("tune", "Trains a method's routers or gates on a pretrained model, which stays as it is.",
-            "fathom tune -m builtin --method mind_skip --data text.txt -o routers");
+  Args args(
+      "tune",
+      "Trains a method's routers or gates on a pretrained model, which stays as it is: the result is an "
+      "adapter.",
+      "fathom tune -m builtin --method mind_skip --data text.txt -o routers");
   return run(args, arguments, true);
 }
 

@@ -18,6 +18,7 @@ std::span<const Verb> verbs() {
       {"eval", "benchmark scores by lm-evaluation-harness's rules", run_eval},
       {"sweep", "quality against savings: methods, budgets and tasks side by side", run_sweep},
       {"inspect", "why a text's tokens ran what they ran, as pictures", run_inspect},
+      {"serve", "answer requests over HTTP, as OpenAI's API has them", run_serve},
   };
   return kVerbs;
 }

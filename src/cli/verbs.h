@@ -24,6 +24,7 @@ int run_calibrate(const Arguments& arguments);
 int run_eval(const Arguments& arguments);
 int run_sweep(const Arguments& arguments);
 int run_inspect(const Arguments& arguments);
+int run_serve(const Arguments& arguments);
 
 struct Verb {
   const char* name;

@@ -11,21 +11,36 @@
 
 namespace fathom {
 
-void refuse_to_overwrite(const Model& model, const std::string& out) {
+void refuse_to_overwrite(const Model& model, const std::string& out, bool force) {
   std::error_code error;
   if (std::filesystem::equivalent(model.path, out, error)) {
     throw UsageError(fmt::format("-o {}: this is the model itself; write somewhere else", printable(out)));
   }
+  if (force) return;
+  if (std::filesystem::is_regular_file(out, error))
+    throw UsageError(fmt::format("-o {}: the file is there already: --force replaces it", printable(out)));
   if (const std::string old = own_method(out); !old.empty())
-    throw UsageError(fmt::format("-o {}: {} is there, the method of another model: write somewhere else",
-                                 printable(out), printable(old)));
+    throw UsageError(
+        fmt::format("-o {}: {} is there already, and would be taken for the new model's method: --force "
+                    "replaces it",
+                    printable(out), printable(old)));
+}
+
+void write_method(Context& ctx, const Model& model, Adapter adapter, const std::string& out) {
+  adapter.extra.projections.clear();  // it belongs to the model that is written
+  Model written = model;
+  written.lora = adapter.lora;
+  save_adapter(ctx, own_method_place(out), *adapter.policy, written, adapter.extra);
 }
 
 void write_own_method(Context& ctx, const Model& model, const std::string& out) {
-  const std::string own = own_method(model.path);
+  const std::string own = own_method(model.path), old = own_method(out);
+  Adapter adapter;
+  if (!own.empty()) adapter = load_adapter(ctx, own, model, true);
+  // A folder that is no method of ours stays, and then no other can be written there.
+  if (!old.empty() && std::filesystem::exists(old + "/adapter_config.json")) std::filesystem::remove_all(old);
   if (own.empty()) return;
-  const Adapter adapter = load_adapter(ctx, own, model, true);
-  save_adapter(ctx, own_method_place(out), *adapter.policy, model, adapter.extra);
+  write_method(ctx, model, std::move(adapter), out);
 }
 
 void report_written(const SaveSummary& summary, const std::string& out, bool json) {

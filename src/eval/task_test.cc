@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "eval/chat_items.h"
 #include "train/temporary_folder_test.h"
 
 namespace fathom {
@@ -157,6 +158,28 @@ TEST(Task, TheListIsInOrder) {
     last = spec.name;
   }
   EXPECT_EQ(known_tasks().size(), 36u);
+}
+
+// The question is a user's message, the answer what the assistant writes next.
+TEST(ChatItems, QuestionsBecomeMessages) {
+  const ChatTemplate chat = ChatTemplate::named("chatml", "", "");
+  Task task;
+  task.items.resize(1);
+  task.items[0].options = {{"Q: green?\nA:", " grass"}, {"Q: green?\nA:", " snow"}};
+  put_into_chat(task, chat);
+  EXPECT_TRUE(task.items[0].options[1].context.ends_with(
+      "<|im_start|>user\nQ: green?\nA:<|im_end|>\n<|im_start|>assistant\n"))
+      << task.items[0].options[1].context;
+  EXPECT_EQ(task.items[0].options[1].continuation, "snow");
+  Task written;
+  written.spec.kind = TaskKind::kGenerate;
+  written.items.resize(1);
+  written.items[0].prompt = "Why?";
+  put_into_chat(written, chat);
+  EXPECT_NE(written.items[0].prompt.find("user\nWhy?<|im_end|>"), std::string::npos);
+  Task whole;
+  whole.spec.kind = TaskKind::kRolling;
+  EXPECT_THROW(put_into_chat(whole, chat), UserError);
 }
 
 }  // namespace

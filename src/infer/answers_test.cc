@@ -221,6 +221,17 @@ TEST(Answers, EndsTheRequestThatBreaksAndNoOther) {
   EXPECT_EQ(hear(well[0]).ids.size(), 5u);
 }
 
+TEST(Answers, AMaskThatCannotBeMadeEndsItsAnswerAlone) {
+  EngineRig rig;
+  Batcher batcher(rig.many.feeder, roomy());
+  Request broken = request_of({1, 2, 7}, 5);
+  broken.mask = []() -> std::unique_ptr<TokenMask> { throw std::bad_alloc(); };
+  std::vector<Answer> bad = submit(batcher, broken), well = submit(batcher, request_of({1, 2, 3}, 5));
+  run_out(batcher);
+  EXPECT_EQ(hear(bad[0]).end.reason, FinishReason::kError);
+  EXPECT_EQ(hear(well[0]).ids.size(), 5u);
+}
+
 TEST(Answers, AScoredPromptThatBreaksIsNamedToo) {
   EngineRig rig;
   rig.rig.model.weights.embedding.data<float>()[7 * 32] = NAN;  // of token 7

@@ -1,6 +1,7 @@
 #include "infer/batcher.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 #include "base/format.h"
@@ -79,16 +80,24 @@ void Batcher::admit() {
     }
     if (!make_place(*lane)) break;
     if (lane->writer) continue;  // it has been here before
-    const Request& request = lane->request();
-    AnswerOptions options = request;
-    options.sampler.seed = answer_seed(request.sampler.seed, lane->index);
-    if (request.mask) lane->mask = request.mask();
-    lane->writer.emplace(feeder_.model(), options, request.prompt, lane->mask.get());
-    if (const auto& how = lane->shared->speculation)
-      lane->drafter.emplace(feeder_, *how, options, lane->shared->prompt_tokens(), lane->mask.get());
-    lane->admitted = options_.now();
-    lane->stats.reused_tokens = lane->fed;
+    try {
+      begin_writing(*lane);
+    } catch (const std::exception& error) {  // a mask that cannot be made ends its own answer
+      end(*lane, FinishReason::kError, error.what());
+    }
   }
+}
+
+void Batcher::begin_writing(Lane& lane) {
+  lane.admitted = options_.now();
+  lane.stats.reused_tokens = lane.fed;
+  const Request& request = lane.request();
+  AnswerOptions options = request;
+  options.sampler.seed = answer_seed(request.sampler.seed, lane.index);
+  if (request.mask) lane.mask = request.mask();
+  lane.writer.emplace(feeder_.model(), options, request.prompt, lane.mask.get());
+  if (const auto& how = lane.shared->speculation)
+    lane.drafter.emplace(feeder_, *how, options, lane.shared->prompt_tokens(), lane.mask.get());
 }
 
 // The answers of a request fork from the first one, once that has computed the prompt.
@@ -203,7 +212,7 @@ int64_t Batcher::rows_for(const Lane& lane) const {
   if (rows_left_ <= 0) return 0;
   if (whole_prompts_) return std::max<int64_t>(1, lane.whole_rows() - lane.fed);
   const int64_t newest = lane.speculates() && !lane.decodes() ? 1 : 0;
-  const int64_t rows = std::min(lane.unfed() - newest, rows_left_);
+  const int64_t rows = std::min({lane.unfed() - newest, rows_left_, feeder_.cache().pass_rows()});
   return lane.scores_prompt() ? std::min(rows, std::max<int64_t>(1, logit_rows_left_)) : rows;
 }
 
@@ -303,6 +312,8 @@ void Batcher::count_rows(std::span<const Part> parts) {
     row += static_cast<size_t>(part.rows());
   }
   stats_.rows += static_cast<int64_t>(row);
+  const auto power = static_cast<size_t>(std::bit_width(row == 0 ? 0 : row - 1));
+  ++stats_.passes_by_rows[std::min(power, stats_.passes_by_rows.size() - 1)];
 }
 
 // `row`: of the trace, the lane's first.
@@ -341,6 +352,8 @@ void Batcher::refresh_stats() {
   stats_.cache_bytes = cache.bytes_held();
   stats_.pool_bytes = cache.pages() * KvCache::kPage * cache.bytes_per_entry();
   stats_.savings = feeder_.savings();
+  const Work& ran = feeder_.books().ran;
+  stats_.bytes_read = static_cast<double>(ran.weight_bytes + ran.cache_bytes);
 }
 
 std::optional<Moment> Batcher::next_deadline() const {

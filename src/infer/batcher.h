@@ -46,6 +46,7 @@ class Batcher {
 
   void end_unwanted();
   void admit();
+  void begin_writing(Lane& lane);
   bool waits_for_sibling(const Lane& lane) const;
   bool waits_for_prefix(const Lane& lane) const;
   bool make_place(Lane& lane);

@@ -141,6 +141,8 @@ void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
     end.text = lane.writer->flush();
     stats.generated = lane.writer->generated();
     const Moment wrote = lane.first_token.value_or(now);
+    const int64_t fed = lane.first_token ? stats.prompt_tokens : std::min(lane.fed, stats.prompt_tokens);
+    stats.prefill_tokens = std::max<int64_t>(0, fed - stats.reused_tokens);
     stats.prefill_seconds = seconds(lane.admitted, wrote);
     stats.decode_seconds = seconds(wrote, now);
     if (stats.generated > 0) stats.depth = lane.depths / static_cast<double>(stats.generated);

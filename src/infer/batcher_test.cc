@@ -21,6 +21,8 @@ TEST(Batcher, OnePassForAllThatRun) {
   rows[0] = 40;
   EXPECT_EQ(rig.many.policy.rows, rows);
   EXPECT_EQ(batcher.stats().passes, 10);
+  EXPECT_EQ(batcher.stats().passes_by_rows[6], 1);  // 33 to 64 rows
+  EXPECT_GT(batcher.stats().bytes_read, 0);
   EXPECT_EQ(batcher.stats().rows, 40 + 72);
   EXPECT_EQ(batcher.stats().generated_tokens, 80);
   for (Answer& answer : answers) EXPECT_EQ(hear(answer).ids.size(), 10u);
@@ -109,6 +111,7 @@ TEST(Batcher, CancelsInTheMiddleOfAPrompt) {
   const Heard heard = hear(answers[0]);
   EXPECT_EQ(heard.end.reason, FinishReason::kCancelled);
   EXPECT_TRUE(heard.ids.empty());
+  EXPECT_EQ(heard.end.stats.prefill_tokens, 16);  // two passes of 8 rows, of 100
   // Who goes away without a word cancels, too.
   submit(batcher, request_of(random_prompt(rng, 100), 20)).clear();
   batcher.step();

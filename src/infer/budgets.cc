@@ -12,6 +12,7 @@ Budgets::Budgets(const Model& model, const Adapter& adapter, std::string name)
     : tables_(calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, printable(name))),
       weight_type_(weight_type_name(model)),
       name_(std::move(name)),
+      list_(adapter.policy->list(model.config)),
       opens_fully_(adapter.policy->opens_fully()),
       units_(2 * model.config.layers) {}
 
@@ -23,7 +24,7 @@ Budgets::Budgets(Calibration table)
       units_(std::ssize(tables_.front().points.front().thresholds)) {}
 
 const Calibration& Budgets::table_for(double budget) const {
-  if (empty())
+  if (tables_.empty())
     throw NoCalibration(
         fmt::format("{}: a budget of {:g} needs a calibration table", printable(name_), budget));
   for (const Calibration& table : tables_) {
@@ -35,6 +36,17 @@ const Calibration& Budgets::table_for(double budget) const {
   return tables_.front();
 }
 
+std::vector<float> Budgets::calibrated() const {
+  std::vector<float> budgets;
+  if (tables_.empty()) return budgets;
+  const Calibration* table = &tables_.front();
+  for (const Calibration& each : tables_) {
+    if (each.weight_type == weight_type_) table = &each;
+  }
+  for (const CalibrationPoint& point : table->asked()) budgets.push_back(point.budget);
+  return budgets;
+}
+
 double Budgets::budget_for(const QualityLimit& quality) const {
   return static_cast<double>(table_for(1).budget_for(quality.measure, quality.limit));
 }
@@ -42,6 +54,7 @@ double Budgets::budget_for(const QualityLimit& quality) const {
 std::vector<float> Budgets::thresholds(double budget) const {
   if (!(budget > 0 && budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", budget);
   if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
+  if (tables_.empty() && !list_.order.empty()) return list_.thresholds(budget, units_);
   return table_for(budget).thresholds(static_cast<float>(budget));
 }
 

@@ -25,10 +25,12 @@ class Budgets {
   // One table for the weights that run.
   explicit Budgets(Calibration table);
 
-  bool empty() const { return tables_.empty(); }
+  bool empty() const { return tables_.empty() && list_.order.empty(); }
   // Returns the table of the model's weight type or, with a warning, of another one. Without any it throws
   // NoCalibration, with the budget that the table is wanted for.
   const Calibration& table_for(double budget) const;
+  // Returns the budgets that were calibrated for, falling; of another weight type where this one has none.
+  std::vector<float> calibrated() const;
   // Returns (2L) thresholds. A budget of 1 needs no table where the method can run everything.
   std::vector<float> thresholds(double budget) const;
   // Returns the smallest budget that keeps a measured quality. None: a UserError with what there is.
@@ -37,6 +39,7 @@ class Budgets {
  private:
   std::vector<Calibration> tables_;
   std::string weight_type_, name_;
+  UnitList list_;  // of a method whose budgets need no table
   bool opens_fully_;
   int64_t units_;
   mutable std::atomic<bool> warned_ = false;  // that the table is for other weights

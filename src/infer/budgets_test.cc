@@ -18,10 +18,16 @@ constexpr Types kTypes[] = {
 
 using Budgets = std::vector<std::vector<float>>;  // thresholds of each; empty: the method's own rule
 
-// The method's own rule, full depth and three calibrated budgets, one of them between two points.
+// The method's own rule, full depth and three budgets: of its list, or calibrated, one of them between two
+// points.
 Budgets budgets_of(Rig& rig) {
   const auto units = static_cast<size_t>(2 * rig.model.config.layers);
   Budgets all{{}, std::vector<float>(units, -INFINITY)};
+  if (const UnitList list = rig.policy->list(rig.model.config); !list.order.empty()) {
+    for (const double budget : {0.6, 0.75, 0.9})
+      all.push_back(list.thresholds(budget, 2 * rig.model.config.layers));
+    return all;
+  }
   CalibrateOptions options;
   options.budgets = {0.9f, 0.75f, 0.6f};
   options.all_budgets = false;

@@ -243,6 +243,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   if (table.points.size() == 1)
     fail("calibrate: {} can meet none of the budgets with this model: it runs from {:.3f} to {:.3f}",
          policy.name(), search.reach(), open.beta);
+  if (options.cancel && options.cancel->load(std::memory_order_relaxed)) throw CalibrationCancelled();
   return table;
 }
 

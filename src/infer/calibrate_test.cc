@@ -4,10 +4,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <utility>
 
 #include "base/format.h"
+#include "infer/stoppable_policy.h"
+#include "infer/trained_rule.h"
 #include "model/flops.h"
 #include "skip/tiny_model_test.h"
+#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
@@ -145,6 +149,7 @@ constexpr const char* kMindPrompt =
 INSTANTIATE_TEST_SUITE_P(
     Methods, Calibrated,
     testing::Values(
+        CalibratedCase{R"({"name": "nested", "band": 0, "order": [5, 2, 6, 3, 4, 7]})"},
         CalibratedCase{R"({"name": "priced"})"}, CalibratedCase{R"({"name": "gate_skip"})"},
         CalibratedCase{R"({"name": "gate_skip", "gate": "scalar", "protect": [0, 3]})"},
         CalibratedCase{R"({"name": "gate_skip", "two_stage": true})"},
@@ -184,6 +189,23 @@ TEST(Calibration, ABudgetThatSkipMiddleWasNotTrainedToIsRefused) {
     options.budgets = {budget};
     EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError) << budget;
   }
+}
+
+// Rows that may not go far from the mean row's list meet budgets between the lists, too.
+TEST(Calibration, NestedListsInABandMeetTheirBudgets) {
+  Routed routed(R"({"name": "nested", "band": 1, "order": [5, 2, 6, 3, 4, 7]})");
+  std::vector<Tensor*> tensors;
+  for (const MethodParameter& parameter : routed.policy->parameters(routed.model.config))
+    tensors.push_back(parameter.tensor);
+  const std::vector<float> mean{0.1f, 0.3f, 0.6f, 1.2f};
+  std::copy(mean.begin(), mean.end(), tensors[2]->data<float>());
+  for (int64_t i = 0; i < tensors[0]->numel(); ++i) tensors[0]->data<float>()[i] *= 0.1f;
+  CalibrateOptions options;
+  options.budgets = {0.93f, 0.9f, 0.84f, 0.8f, 0.75f, 0.7f};
+  options.k_type = options.v_type = DType::kF32;
+  const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(40, 1)}, options);
+  for (const CalibrationPoint& point : table.asked())
+    EXPECT_NEAR(point.achieved, point.budget, 0.01) << point.budget;
 }
 
 TEST(Calibration, AFixedListHasNothingToTurn) {
@@ -310,6 +332,47 @@ TEST(Calibration, CanBeCancelled) {
   EXPECT_EQ(passes, 3);
 }
 
+// What comes in the last pass is heard, too: nobody wants the table.
+TEST(Calibration, CanBeCancelledInTheLastPass) {
+  Routed routed(R"({"name": "gate_skip"})");
+  std::atomic<bool> stop = false;
+  int passes = 0, all = 0;
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  options.cancel = &stop;
+  options.on_progress = [&](int64_t) { stop = ++passes == all; };
+  const CalibrationText text{quiet_rows(4, 1)};
+  calibrate(routed.ctx, routed.model, *routed.policy, text, options);
+  all = std::exchange(passes, 0);
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), CalibrationCancelled);
+  EXPECT_EQ(passes, all);
+}
+
+// A pass over many rows does not run to its end.
+TEST(Calibration, APassStopsAtTheNextUnit) {
+  Routed routed(R"({"name": "gate_skip"})");
+  std::atomic<bool> stop = false;
+  struct Stopping : ForwardingPolicy {  // in the third unit
+    Stopping(const SkipPolicy& inner, std::atomic<bool>& flag) : ForwardingPolicy(inner), flag_(flag) {}
+    Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override {
+      flag_ = ++asked == 3;
+      return ForwardingPolicy::decide(ctx, input, state);
+    }
+    mutable int asked = 0;
+
+   private:
+    std::atomic<bool>& flag_;
+  };
+  const Stopping stopping(*routed.policy, stop);
+  const Batch batch = make_batch(routed.ctx, quiet_rows(4, 1));
+  const auto state = routed.policy->make_state(routed.ctx, routed.model.config, batch.sequences);
+  const ArenaScope scope(routed.ctx);
+  EXPECT_THROW(
+      forward(routed.ctx, routed.model, batch, FreshPass{}, StoppablePolicy(stopping, &stop), *state),
+      CalibrationCancelled);
+  EXPECT_EQ(stopping.asked, 3);
+}
+
 // Other text is reported for each of its kinds, and for all by their tokens.
 TEST(Calibration, EveryKindIsChecked) {
   Routed routed(R"({"name": "gate_skip"})");
@@ -428,6 +491,35 @@ TEST(Calibration, HostileTablesAreRefused) {
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "held": 1.5, "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": -0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
   EXPECT_TRUE(calibrations_from_json("{}", 2, "table").empty());
+}
+
+// A method that draws who runs in training serves with the share that ran there, unit by unit; its arg-max
+// would run another one.
+TEST(TrainedRule, KeepsTheShareOfTraining) {
+  for (const char* json : {R"({"name": "skip_layer"})", R"({"name": "mixture_of_depths"})"}) {
+    SCOPED_TRACE(json);
+    Routed routed(json);
+    std::vector<BatchRow> rows;
+    for (int32_t sequence = 0; sequence < 4; ++sequence) {
+      for (int32_t at = 0; at < 100; ++at)
+        rows.push_back({(at * at + 31 * sequence) % 480, at, sequence, false});
+    }
+    const TrainingStep step{true, 5, 100, 0.6f};
+    const TrainedRule rule = find_trained_rule(routed.ctx, routed.model, *routed.policy, rows, step);
+    EXPECT_NEAR(rule.served, rule.trained, 0.02);
+    EXPECT_GT(rule.trained, 0.2);
+    const CalibrationRunner runner(routed.ctx, routed.model, *routed.policy, {});
+    const std::vector<float> own(rule.thresholds.size(), NAN);
+    if (routed.policy->name() == "mixture_of_depths") {  // untrained routers of SkipLayer draw for one half
+      EXPECT_GT(std::abs(1 - runner.run({rows}, own).ran - rule.trained), 0.03f) << "the arg-max";
+    }
+    EXPECT_NEAR(1 - runner.run({rows}, rule.thresholds).ran, rule.trained, 0.02);
+    const TrainedRule back = trained_rule_from_json(to_json(rule), std::ssize(rule.thresholds), "test");
+    EXPECT_EQ(back.thresholds, rule.thresholds);
+    EXPECT_EQ(back.trained, rule.trained);
+    EXPECT_THROW(trained_rule_from_json(to_json(rule), 3, "test"), UserError);
+    EXPECT_THROW(trained_rule_from_json(R"({"skip_ratio": 2})", 3, "test"), UserError);
+  }
 }
 
 }  // namespace

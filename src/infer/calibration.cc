@@ -100,10 +100,8 @@ float Calibration::budget_for(const std::string& measure, float limit) const {
     if (!best || each.budget < best->budget) best = &each;
   }
   if (!best)
-    fail(
-        "no calibrated budget keeps {}={:g}: the table has {}; fathom calibrate --quality {}={:g} measures "
-        "it",
-        measure, limit, known.empty() ? "none" : known, measure, limit);
+    fail("no calibrated budget keeps {}={:g}: the table has {}; a calibration for this quality measures it",
+         measure, limit, known.empty() ? "none" : known);
   return best->budget;
 }
 

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "infer/stoppable_policy.h"
 #include "model/flops.h"
 #include "tensor/arena.h"
 
 namespace fathom {
-namespace {
-
-CalibrationOutcome outcome_of(uint64_t madds, uint64_t dense, int64_t held, int64_t dense_held) {
-  return {static_cast<float>(static_cast<double>(madds) / static_cast<double>(dense)),
-          static_cast<float>(static_cast<double>(held) / static_cast<double>(dense_held))};
+CalibrationOutcome CalibrationRunner::Totals::outcome() const {
+  const auto share = [](auto part, auto whole) {
+    return static_cast<float>(static_cast<double>(part) / static_cast<double>(whole));
+  };
+  return {share(madds, dense), share(held, dense_held), share(unit_rows, dense_unit_rows)};
 }
-
-}  // namespace
 
 KvCache cache_for(Context& ctx, const ModelConfig& config, const SkipPolicy& policy,
                   const std::vector<BatchRow>& rows, const CalibrationRunOptions& options) {
@@ -58,7 +57,7 @@ CalibrationOutcome CalibrationRunner::run(const CalibrationText& text, const std
   if (scores) scores->assign(thresholds.size(), {});
   for (const std::vector<BatchRow>& rows : text) pass(rows, &thresholds, scores, nullptr, totals);
   if (options_.on_progress) options_.on_progress(1);
-  return outcome_of(totals.madds, totals.dense, totals.held, totals.dense_held);
+  return totals.outcome();
 }
 
 CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit) const {
@@ -66,13 +65,12 @@ CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, Threshold
   Totals totals;
   pass(joined(text), nullptr, nullptr, &fit, totals);
   if (options_.on_progress) options_.on_progress(1);
-  return outcome_of(totals.madds, totals.dense, totals.held, totals.dense_held);
+  return totals.outcome();
 }
 
 void CalibrationRunner::pass(const std::vector<BatchRow>& rows, const std::vector<float>* thresholds,
                              std::vector<std::vector<float>>* scores, ThresholdFit* fit,
                              Totals& totals) const {
-  if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) throw CalibrationCancelled();
   const ArenaScope scope(ctx_);
   std::vector<BatchRow> silent = rows;  // the output matrix is no block's work
   for (BatchRow& row : silent) row.wants_logits = false;
@@ -85,9 +83,11 @@ void CalibrationRunner::pass(const std::vector<BatchRow>& rows, const std::vecto
   state.pass.collect = scores;
   state.pass.fit = fit;
   const Work before = ctx_.counters().total();
-  forward(ctx_, model_, batch, cache, policy_, state);
+  forward(ctx_, model_, batch, cache, StoppablePolicy(policy_, options_.cancel), state);
   const Work work = ctx_.counters().total() - before;
   totals.madds += work.madds - work.policy_madds;
+  totals.unit_rows += work.unit_rows;
+  totals.dense_unit_rows += rows.size() * static_cast<uint64_t>(2 * model_.config.layers);
   totals.dense += dense_work(model_.config, rows).block_madds;
   for (int32_t s = 0; s < batch.sequences; ++s) cache.settle(ctx_, s, state.settle(ctx_, s, cache.rows(s)));
   totals.held += entries_held(cache);

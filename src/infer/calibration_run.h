@@ -22,13 +22,14 @@ class CalibrationCancelled : public UserError {
 
 struct CalibrationRunOptions {
   DType k_type = DType::kF16, v_type = DType::kF16;  // of the cache: its rounding moves scores, too
-  const std::atomic<bool>* cancel = nullptr;         // heard before every pass
+  const std::atomic<bool>* cancel = nullptr;         // heard before every unit of a pass
   std::function<void(int64_t passes)> on_progress = nullptr;
 };
 
-// What a text took: its share of the dense multiply-adds, and of the dense cache's entries.
+// What a text took: its share of the dense multiply-adds, of the dense cache's entries, and of the (row,
+// unit) pairs.
 struct CalibrationOutcome {
-  float beta = 1, held = 1;
+  float beta = 1, held = 1, ran = 1;
 };
 
 class CalibrationRunner {
@@ -49,6 +50,8 @@ class CalibrationRunner {
   struct Totals {
     uint64_t madds = 0, dense = 0;
     int64_t held = 0, dense_held = 0;
+    uint64_t unit_rows = 0, dense_unit_rows = 0;
+    CalibrationOutcome outcome() const;
   };
   void pass(const std::vector<BatchRow>& rows, const std::vector<float>* thresholds,
             std::vector<std::vector<float>>* scores, ThresholdFit* fit, Totals& totals) const;

@@ -22,9 +22,12 @@ struct DraftSource {
 
 // How a sequence drafts.
 struct Speculation {
-  DraftRule rule;
-  DraftLength length;
+  DraftRule rule;  // of drafts by the model
+  DraftLengths length;
+  int64_t vocab = 0;  // tokens that the model drafts from; 0: all
 };
+// The kind of drafts; none: whichever pays.
+std::optional<DraftKind> draft_kind(const DraftOptions& options, bool calibrated);
 // A UserError says what is missing or makes no sense. `budget`: of the output.
 Speculation make_speculation(const Model& model, const DraftSource& source, const DraftOptions& options,
                              double budget);
@@ -35,14 +38,19 @@ DraftRule exit_draft(const ModelConfig& config, double budget);
 inline constexpr int64_t kHarmRows = 96;
 
 // The 2L units, least harm per multiply-add first (skip/harm_order.h), measured on the first `rows` tokens of
-// a text: one more than 2L passes over them. No text: a short built-in one.
-std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model, std::string_view text = {},
+// a text: one more than 2L passes over them. No text: a short built-in one. When `cancel` is set, it ends
+// with PrepareCancelled.
+std::vector<int32_t> measure_harm_order(Context& ctx, const Model& model,
+                                        const std::atomic<bool>* cancel = nullptr, std::string_view text = {},
                                         int64_t rows = kHarmRows);
 // They are dropped in that order until `budget` of the block multiply-adds is left.
 DraftRule harm_order_draft(const ModelConfig& config, std::span<const int32_t> order, double budget);
 
-// By the bytes of weights that a drafting pass reads, and a fixed part. `budget`: what a rule with thresholds
-// leaves.
-DraftCost draft_cost(const Model& model, const DraftRule& rule, double budget);
+// What a pass over several rows costs: by the bytes of the weights and their multiply-adds, as one machine
+// was measured once. Nothing is timed.
+DraftCost pass_cost(const Model& model);
+// The same with the cost of a drafting pass: by the bytes of weights that it reads, and a fixed part.
+// `budget`: what a rule with thresholds leaves; `vocab`: tokens drafted from, 0: all.
+DraftCost draft_cost(const Model& model, const DraftRule& rule, double budget, int64_t vocab = 0);
 
 }  // namespace fathom

@@ -43,6 +43,57 @@ TEST(Draft, TheHarmOrderLeavesTheBudget) {
   const DraftRule thresholds{{}, std::vector<float>(10, 0.5f)};
   EXPECT_GT(cost(thresholds, 0.5), 0.5);  // the output matrix is read all the same
   EXPECT_LT(cost(thresholds, 0.5), 0.8);
+  EXPECT_LT(draft_cost(model, thresholds, 0.5, 128).draft, cost(thresholds, 0.5));
+  const std::atomic<bool> stop = true;
+  EXPECT_THROW(measure_harm_order(ctx, model, &stop), PrepareCancelled);
+}
+
+// Static: by bytes and multiply-adds. Weights of fewer bytes leave less to hide further rows behind.
+TEST(Draft, RowsCostWhatTheirWeightsLeave) {
+  Context ctx({.device = Device::kCpu, .threads = 1});
+  const DraftCost f32 = pass_cost(load_story_model(ctx)), q8 = pass_cost(load_story_model(ctx, DType::kQ8_0)),
+                  q4 = pass_cost(load_story_model(ctx, DType::kQ4_0));
+  for (const DraftCost& cost : {f32, q8, q4}) {
+    EXPECT_EQ(cost.pass(1), 1);
+    for (int64_t rows = 1; rows < 17; ++rows) EXPECT_LT(cost.pass(rows), cost.pass(rows + 1));
+    EXPECT_LT(cost.pass(4), 4);
+  }
+  EXPECT_GT(q4.pass(4), q8.pass(4));
+  EXPECT_NEAR(DraftCost{}.pass(2), 1.13, 0.05) << "docs/benchmarks.md";
+  EXPECT_NEAR(DraftCost{}.pass(4), 1.50, 0.05);
+  EXPECT_NEAR(DraftCost{}.pass(8), 2.60, 0.25);
+}
+
+// A part of the output matrix is read, and counted.
+TEST(Draft, APartOfTheVocabularyIsRead) {
+  Context ctx({.device = Device::kCpu, .threads = 1});
+  for (const std::optional<DType> type : {std::optional<DType>(), std::optional(DType::kQ8_0)}) {
+    const Model model = load_story_model(ctx, type);
+    const DensePolicy dense;
+    const std::unique_ptr<PolicyState> state = dense.make_state(ctx, model.config, 1);
+    KvCache cache(ctx, model.config, {.sequences = 1, .context = 64});
+    Feeder feeder(ctx, model, cache, dense, *state);
+    const std::vector<int32_t> ids = model.tokenizer->encode("Once upon a time");
+    std::vector<float> all, part;
+    const auto run = [&](int64_t vocab, std::vector<float>& logits) {
+      const ArenaScope scope(ctx);
+      feeder.truncate(0, 0);
+      const Work before = feeder.work();
+      const Tensor out = feeder.feed({.sequence = 0, .tokens = ids, .tentative = true, .vocab = vocab});
+      logits.resize(static_cast<size_t>(out.numel()));
+      copy_to_host(ctx, out, logits);
+      return feeder.work() - before;
+    };
+    const Work whole = run(0, all), less = run(128, part);
+    ASSERT_EQ(part.size(), 128u);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), all.begin()));
+    const auto left_out = static_cast<uint64_t>(model.config.vocab - 128);
+    EXPECT_EQ(whole.madds - less.madds, left_out * static_cast<uint64_t>(model.config.width));
+    EXPECT_EQ(whole.weight_bytes - less.weight_bytes,
+              left_out * static_cast<uint64_t>(row_bytes(model.weights.output.dtype(), model.config.width)));
+    run(model.config.vocab, part);
+    EXPECT_EQ(part, all);
+  }
 }
 
 // A trained model, its weights as they are and quantised.
@@ -67,9 +118,11 @@ TEST(Draft, StoriesAreToldTheSame) {
         options.max_tokens = 25;
         const std::vector<int32_t> ids = model.tokenizer->encode(prompt);
         const PlainAnswer plain = PlainWriter(feeder, options, ids).run();
-        for (const DraftLength& length :
-             {DraftLength::fixed(4), DraftLength::adaptive(draft_cost(model, rule, 0.6))}) {
-          const Speculation speculation{rule, length};
+        for (const Speculation& speculation :
+             {Speculation{rule, DraftLength::fixed(4)},
+              Speculation{rule, DraftLength::adaptive(draft_cost(model, rule, 0.6))},
+              Speculation{rule, DraftLength::fixed(3), 100}, Speculation{{}, LookupLength::fixed(3)},
+              Speculation{{}, LookupLength::adaptive(pass_cost(model))}}) {
           const PlainAnswer result = PlainWriter(feeder, options, ids, &speculation).run();
           EXPECT_EQ(result.ids, plain.ids) << prompt;
           EXPECT_EQ(result.text, plain.text);

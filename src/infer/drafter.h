@@ -11,8 +11,8 @@ namespace fathom {
 
 class Drafter {
  public:
-  // The feeder's policy is a SpeculativePolicy, or this is a UserError. `how` outlives the drafter.
-  // `mask`: the answer's, or null.
+  // Where the model drafts, the feeder's policy is a SpeculativePolicy, or this is a UserError. `how`
+  // outlives the drafter. `mask`: the answer's, or null.
   Drafter(Feeder& feeder, const Speculation& how, const AnswerOptions& options, int64_t prompt_tokens,
           TokenMask* mask = nullptr);
   ~Drafter() { stop(); }
@@ -26,7 +26,8 @@ class Drafter {
 
   // The rows of the next pass.
   Feed feed() const;
-  // What the pass gave: logits (rows of feed(), vocab); the trace's rows from `row` on are those. Returns
+  // What the pass gave: logits (rows of feed(), vocab, or fewer columns where all of the pass's rows are
+  // drafts from a part of it); the trace's rows from `row` on are those, unless none are recorded. Returns
   // true when the round is over: the cache then holds the history and all of the tokens but the last. Logits
   // that no token can be drawn from end the round with a UserError.
   bool take(const Tensor& logits, const Trace& trace, size_t row);
@@ -40,12 +41,13 @@ class Drafter {
   const SpeculationCounts& counts() const { return speculator_.counts(); }
 
  private:
+  bool drafts_by_model() const { return phase() == Phase::kDraft || speculator_.drafting_passes() > 0; }
   void take_draft(const Trace& trace, size_t row);
   void take_verified(const Trace& trace, size_t row);
 
   Feeder& feeder_;
-  SpeculativeState& state_;
-  const DraftRule& rule_;
+  SpeculativeState* state_;  // null: the model makes no drafts
+  const Speculation& how_;
   Speculator speculator_;
   int32_t sequence_ = 0;
   int64_t first_ = 0;  // position of its first row

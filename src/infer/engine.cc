@@ -1,6 +1,9 @@
 #include "infer/engine.h"
 
+#include <system_error>
+
 #include "base/format.h"
+#include "base/thread_name.h"
 #include "infer/model_runtime.h"
 
 namespace fathom {
@@ -9,7 +12,11 @@ EngineThread::EngineThread(Feeder& feeder, BatcherOptions options)
     : most_(feeder.cache().sequences() + options.waiting),
       batcher_(feeder, std::move(options)),
       stats_(batcher_.stats()) {
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    fail("the engine's thread cannot be started: {}", error.code().message());
+  }
 }
 
 EngineThread::~EngineThread() {
@@ -70,6 +77,7 @@ void EngineThread::publish() {
 }
 
 void EngineThread::run() {
+  name_thread("fathom-engine");
   while (take_requests()) {
     bool worked = false;
     try {

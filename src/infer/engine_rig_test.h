@@ -190,9 +190,11 @@ inline Request random_request(Rng& rng) {
 inline DraftOptions random_drafts(Rng& rng, const Request& request) {
   DraftOptions drafts;
   drafts.drafts = rng.below(8);
-  drafts.kind = static_cast<DraftKind>(rng.below(3));
+  const uint32_t kind = rng.below(5);
+  if (kind < 4) drafts.kind = static_cast<DraftKind>(kind);
+  if (kind < 3 && rng.below(3) == 0) drafts.vocab = 1 + rng.below(48);
   drafts.budget = request.budget.value_or(1) <= 0.6f ? 0.45 : rng.below(2) == 0 ? 0.5 : 0.65;
-  if (*drafts.kind == DraftKind::kExit) drafts.budget = 0.7;
+  if (drafts.kind == DraftKind::kExit) drafts.budget = 0.7;
   return drafts;
 }
 

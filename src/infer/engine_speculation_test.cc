@@ -291,7 +291,7 @@ TEST(EngineSpeculation, RefusesWhatItCannotDraft) {
   const std::unique_ptr<SkipState> state = rig.rig.make_state(1);
   Feeder plain(rig.rig.ctx, rig.rig.model, rig.alone.cache, *rig.rig.policy, *state);
   EXPECT_EQ(refusal(plain, drafts_of(3)),
-            "this engine does not speculate: its policy is not made for drafts");
+            "this engine does not draft with the model: its policy is not made for it");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ ModelRuntime::Options typed(const RuntimeOptions& options) {
       .where = {.device = place->device, .threads = options.threads, .device_index = place->index},
       .weights = type_named("weights", options.weights)};
   typed.adapter = options.adapter;
+  typed.lora_mode = options.lora_beside ? LoraMode::kSide : LoraMode::kMerge;
   typed.k_type = typed.v_type = type_named("cache_type", options.cache_type);
   typed.context = options.context;
   return typed;
@@ -37,7 +38,7 @@ Runtime Runtime::open(const RuntimeOptions& options) {
   if (options.sequences < 1)
     fail("the cache needs room for at least one sequence, got {}", options.sequences);
   auto runtime = std::make_shared<ModelRuntime>(typed(options));
-  runtime->make_cache(-1, options.sequences);
+  runtime->make_cache(-1, options.sequences, EngineOptions().rows);
   return Runtime(std::move(runtime));
 }
 

@@ -42,6 +42,7 @@ struct SamplerConfig {
   float repeat_penalty = 1.0f;
   int32_t repeat_last_n = 64;  // tokens the penalties look back on; 0: none, -1: all
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;
+  bool penalise_prompt = true;  // false: presence and frequency count the answer's tokens, without a window
   std::vector<std::pair<int32_t, float>> logit_bias = {};  // token, added to its logit; −∞ forbids it
   uint64_t seed = 0;
 
@@ -88,18 +89,25 @@ struct AnswerOptions {
   std::vector<int32_t> end_ids = {};  // tokens that end the text and are no part of it
 };
 
-// What a draft leaves out of the model.
+// Where drafts come from: what they leave out of the model, or the text itself.
 enum class DraftKind : uint8_t {
   kMethod,     // what the skipping method skips at a smaller budget
   kHarmOrder,  // the units that matter least, the same ones for every row
   kExit,       // the last blocks
+  kLookup,     // what followed the same tokens earlier in the prompt or the answer; runs no part of the model
 };
-std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit"
+std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit", "lookup"
 
 struct DraftOptions {
-  int64_t drafts = 0;                  // tokens of a round; 0: as many as have paid so far
-  std::optional<DraftKind> kind = {};  // none: the method where it has a calibration, else the harm order
-  double budget = 0.6;                 // share of the blocks' multiply-adds that a draft runs
+  int64_t drafts = 0;  // tokens of a round; 0: as many as have paid so far
+  // None, with `drafts` 0: by lookup, the method (or the harm order where one was measured) or not at all,
+  // whichever has paid so far. None, with a number of drafts: the method where it has a calibration, else the
+  // harm order.
+  std::optional<DraftKind> kind = {};
+  double budget = 0.6;  // share of the blocks' multiply-adds that a draft of the model runs
+  // The tokens that the model drafts from: those of the lowest ids, which are the most frequent ones where
+  // the vocabulary was made by merging. 0: all. Verification always takes all.
+  int64_t vocab = 0;
 };
 
 // One prompt, and how it is to be answered. end_ids are the request's own; the model's come on top unless
@@ -151,12 +159,14 @@ struct Token {
 
 struct SpeculationCounts {
   int64_t drafted = 0, accepted = 0;  // tokens
+  int64_t looked_up = 0;              // of those drafted
   int64_t draft_passes = 0, verify_passes = 0;
   SpeculationCounts& operator+=(const SpeculationCounts& other);
 };
 
 struct AnswerStats {
   int64_t prompt_tokens = 0, reused_tokens = 0;  // of the prompt: taken from a sequence that began alike
+  int64_t prefill_tokens = 0;                    // of the prompt: computed; fewer where it ended before
   int64_t generated = 0;                         // tokens of the answer, without the one that ended it
   double depth = 0;                              // mean over them
   // Of the rows that were computed for this answer, drafts included: the share of (row, unit) pairs that were
@@ -208,6 +218,7 @@ class Answer {
 struct RuntimeOptions {
   std::string model;            // a file, a folder, org/name in the Hugging Face cache, or "builtin"
   std::string adapter = {};     // a folder; "": the model's own method, if it has one
+  bool lora_beside = false;     // an adapter's LoRA stays beside the weights; else it is merged into them
   std::string tokenizer = {};   // a file; "": the model's own
   std::string device = "cpu";   // or "cuda", "cuda:N"
   int threads = 0;              // 0: one for each core that this process may use
@@ -263,6 +274,8 @@ struct Savings {
 struct EngineStats {
   // Since the start.
   int64_t passes = 0, rows = 0;
+  std::array<int64_t, 12> passes_by_rows{};  // of at most 1, 2, 4, … 1024 rows, and of more
+  double bytes_read = 0;                     // weights and cache
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;  // of all answers
   int64_t preemptions = 0;            // answers that made room for others, to be computed again
   SpeculationCounts speculation;      // of answers that have ended

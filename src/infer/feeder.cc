@@ -14,6 +14,8 @@ void Feeder::check_token(int32_t token) const {
 
 void Feeder::begin() {
   rows_.clear();
+  tentative_.clear();
+  vocab_ = 0;
   counted_rows_ = 0;
   counted_logits_ = false;
 }
@@ -41,7 +43,8 @@ void Feeder::add(const Feed& feed) {
     rows_.push_back(
         {feed.tokens[static_cast<size_t>(i)], static_cast<int32_t>(past + i), feed.sequence, i >= from});
   }
-  if (feed.tentative) return;
+  if (from < count) vocab_ = std::max(vocab_, feed.vocab > 0 ? feed.vocab : model_.config.vocab);
+  if (feed.tentative) return tentative_.push_back(feed.sequence);
   add_dense(count, past, count - from);
   counted_rows_ += count;
   counted_logits_ = counted_logits_ || from < count;
@@ -76,12 +79,14 @@ Tensor Feeder::feed_each(std::span<const int32_t> sequences, std::span<const int
 }
 
 int64_t Feeder::truncate(int32_t sequence, int64_t position) {
-  const int64_t held = state_.truncate(ctx_, sequence, position);
+  int64_t held = state_.truncate(ctx_, sequence, position);
+  if (!cache_.keeps(sequence, held)) held = state_.truncate(ctx_, sequence, 0);
   cache_.truncate(ctx_, sequence, held);
   return held;
 }
 
 int64_t Feeder::fork(int32_t from, int32_t to, int64_t position) {
+  if (!cache_.keeps(from, position)) return 0;
   const int64_t held = state_.fork(ctx_, from, to, position);
   cache_.fork(ctx_, from, to, held);
   return held;
@@ -99,13 +104,25 @@ Tensor Feeder::run() {
   const Work before = ctx_.counters().total();
   Batch batch = make_batch(ctx_, rows_);
   batch.given = rows_;
+  batch.vocab = vocab_ < model_.config.vocab ? vocab_ : 0;
   Tensor out = recorded_ ? forward(ctx_, model_, batch, cache_, TracingPolicy(policy_, *recorded_), state_)
                          : forward(ctx_, model_, batch, cache_, policy_, state_);
   books_.ran = books_.ran + (ctx_.counters().total() - before);
-  for (size_t i = 0; settles_ && i < rows_.size(); ++i) {
-    if (i == 0 || rows_[i].sequence != rows_[i - 1].sequence) settle(rows_[i].sequence);
-  }
+  if (settles_) settle_pass();
   return out;
+}
+
+// Rows that may go again have decided nothing for good: their policy is not told.
+void Feeder::settle_pass() {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const int32_t sequence = rows_[i].sequence;
+    if (i > 0 && sequence == rows_[i - 1].sequence) continue;
+    if (std::find(tentative_.begin(), tentative_.end(), sequence) == tentative_.end()) {
+      settle(sequence);
+    } else {
+      cache_.settle(ctx_, sequence);
+    }
+  }
 }
 
 Savings Feeder::savings() const {

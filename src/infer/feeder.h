@@ -33,6 +33,7 @@ struct Feed {
   bool tentative = false;
   int64_t again = 0;         // the first `again` tokens are already in the cache and run again
   int64_t logits_from = -1;  // not below 0: logits for the tokens from here on, whatever `logits` says
+  int64_t vocab = 0;         // logits of this many tokens are enough, those of the lowest ids; 0: all
 };
 
 // Owns nothing but its buffers: the parts outlive it.
@@ -47,9 +48,9 @@ class Feeder {
         settles_(ctx.device() == Device::kCpu) {}
 
   // A pass over the next tokens of several sequences: begin(), add() once for each sequence, run(). run()
-  // returns f32 (rows that want logits, vocab) in the order added, undefined when no row wants them. It lives
-  // in the arena of the caller's ArenaScope. add() makes room in the cache at once; a token outside the
-  // vocabulary is a UserError.
+  // returns f32 (rows that want logits, vocab) in the order added, undefined when no row wants them. (Fewer
+  // columns where no part needs all.) It lives in the arena of the caller's ArenaScope. add() makes room in
+  // the cache at once; a token outside the vocabulary is a UserError.
   void begin();
   void add(const Feed& feed);
   Tensor run();
@@ -69,12 +70,12 @@ class Feeder {
   Tensor feed_each(std::span<const int32_t> sequences, std::span<const int32_t> tokens);
 
   // Forgets what a sequence was fed at `position` and after. Returns how many rows it still holds:
-  // `position`, or 0 where the policy cannot go back that far and the sequence must be fed again from its
-  // start.
+  // `position`, or 0 where the policy or a window's cache cannot go back that far and the sequence must be
+  // fed again from its start.
   int64_t truncate(int32_t sequence, int64_t position);
 
   // The empty sequence `to` becomes the first `position` rows of `from` and shares their pages. Returns how
-  // many rows `to` then holds: `position`, or 0 where the policy cannot share them.
+  // many rows `to` then holds: `position`, or 0 where they cannot be shared.
   int64_t fork(int32_t from, int32_t to, int64_t position);
 
   // Gives back pages that were reserved for rows that then skipped. On the CPU every pass ends with it. On
@@ -99,15 +100,18 @@ class Feeder {
  private:
   void add_dense(int64_t count, int64_t past, int64_t logit_rows);
   void check_token(int32_t token) const;
+  void settle_pass();
 
   Context& ctx_;
   const Model& model_;
   KvCache& cache_;
   const SkipPolicy& policy_;
   PolicyState& state_;
-  bool settles_;                // after every pass
-  std::vector<BatchRow> rows_;  // of the pass being made
-  int64_t counted_rows_ = 0;    // of them, those that are not tentative
+  bool settles_;                    // after every pass
+  std::vector<BatchRow> rows_;      // of the pass being made
+  std::vector<int32_t> tentative_;  // sequences whose rows may go again
+  int64_t vocab_ = 0;               // that the pass's logits are for; 0: no row wants any
+  int64_t counted_rows_ = 0;        // of them, those that are not tentative
   bool counted_logits_ = false;
   Trace* recorded_ = nullptr;
   WorkBooks books_;

@@ -32,7 +32,7 @@ void take(Answer& answer, const GenerateOptions& options, GenerateResult& result
 }  // namespace
 
 double GenerateResult::prefill_tokens_per_s() const {
-  return per_second(stats.prompt_tokens - stats.reused_tokens, stats.prefill_seconds);
+  return per_second(stats.prefill_tokens, stats.prefill_seconds);
 }
 
 double GenerateResult::decode_tokens_per_s() const {
@@ -47,11 +47,13 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   request.answers = 1;
   std::vector<std::unique_ptr<Lane>> lanes = batcher_.prepare(std::move(request));
   Answer answer(lanes.front()->out);
+  const Lane& lane = *lanes.front();  // the batcher's until the answer has ended
   batcher_.add(std::move(lanes.front()));
   GenerateResult result;
   while (!batcher_.idle()) {
     if (options.cancel && options.cancel->load(std::memory_order_relaxed)) answer.cancel();
     batcher_.step();
+    if (options.on_prefill && !answer.ended() && !lane.first_token) options.on_prefill(lane.fed);
     take(answer, options, result);
   }
   const AnswerEnd& end = answer.end();

@@ -21,6 +21,7 @@ struct TextPiece {
 struct GenerateOptions : Request {
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(const TextPiece&)> on_text = nullptr;
+  std::function<void(int64_t rows)> on_prefill = nullptr;  // rows of the prompt that are in the cache by now
 };
 
 struct GenerateResult {

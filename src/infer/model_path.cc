@@ -1,17 +1,20 @@
 #include "infer/model_path.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "base/format.h"
+#include "base/mapped_file.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kMostRefBytes = 4096;  // of a file that names a commit
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -28,7 +31,12 @@ ModelFiles find_builtin() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::vector<fs::path> places;
-  if (const std::string models = environment("FATHOM_MODELS"); !models.empty()) places.push_back(models);
+  if (const std::string models = environment("FATHOM_MODELS"); !models.empty()) {
+    const fs::path file = fs::path(models) / "builtin" / "builtin.gguf";
+    if (!is_there(file))
+      fail("FATHOM_MODELS names {}, where there is no builtin/builtin.gguf", printable(models));
+    return {file, ""};
+  }
   places.push_back(program.parent_path() / "models");
   places.push_back(program.parent_path() / "share" / "fathom" / "models");
   std::string looked;
@@ -65,9 +73,10 @@ fs::path hub_cache() {
 
 // The commit that refs/main names, or the only one there is.
 fs::path snapshot_of(const fs::path& repository) {
-  std::ifstream ref(repository / "refs" / "main");
-  std::string commit;
-  if (ref && std::getline(ref, commit)) {
+  const fs::path ref = repository / "refs" / "main";
+  if (std::error_code error; fs::is_regular_file(ref, error)) {
+    std::string commit = read_text_file(ref.string(), kMostRefBytes);
+    commit.resize(std::min(commit.find('\n'), commit.size()));
     for (char c : commit) {
       if (!std::isalnum(static_cast<unsigned char>(c))) commit.clear();
       if (commit.empty()) break;

@@ -88,14 +88,29 @@ void ModelRuntime::load_method(const Options& options) {
   // A model's own method fits it; its thresholds do not where it was given another tokenizer.
   const bool has_budget = options.budget || options.quality;
   adapter_ = load_adapter(ctx(), folder_, model(), options.force_adapter || (own && !has_budget));
+  if (adapter_.lora.any()) take_lora(options.lora_mode);
   budgets_ = std::make_unique<Budgets>(model(), adapter_, folder_);
   if (options.quality) budget_ = budgets_->budget_for(*options.quality);
+  if (!adapter_.extra.trained.empty())
+    trained_ = trained_rule_from_json(adapter_.extra.trained, 2 * model().config.layers, printable(folder_));
   if (budget_) thresholds_ = budgets_->thresholds(*budget_);
+  if (!budget_ && trained_) thresholds_ = trained_->thresholds;
   if (batch_quantile_ && !method()->has_batch_quantile())
     refuse("batch_quantile is gate_skip's rule; this is {}, which has no such rule", method()->name());
 }
 
-DraftKind ModelRuntime::use_drafts(const DraftOptions& options) {
+// The weights become the adapted model's: a budget of 1 is that model.
+void ModelRuntime::take_lora(LoraMode mode) {
+  if (mode == LoraMode::kMerge)
+    merge_lora(ctx(), loaded_.model, adapter_.lora, folder_);
+  else
+    attach_lora(ctx(), loaded_.model, adapter_.lora);
+  adapter_.lora = {};
+  has_lora_ = true;
+}
+
+std::optional<DraftKind> ModelRuntime::use_drafts(const DraftOptions& options,
+                                                  const std::atomic<bool>* cancel) {
   if (masked_ || batch_quantile_)
     refuse("speculation runs what it decides: it goes neither with masked execution nor with batch_quantile");
   if (method() && method()->needs_whole_prompt())
@@ -103,21 +118,41 @@ DraftKind ModelRuntime::use_drafts(const DraftOptions& options) {
         "speculation takes tokens back, and {} as it is configured decides on the whole of what it was fed",
         method()->name());
   const bool calibrated = budgets_ && !budgets_->empty();
-  const DraftKind kind = options.kind.value_or(calibrated ? DraftKind::kMethod : DraftKind::kHarmOrder);
+  if (options.vocab > model().config.vocab)
+    refuse("drafts are drawn from at most the {} tokens of the model's vocabulary, got {}",
+           model().config.vocab, options.vocab);
+  const std::optional<DraftKind> kind = draft_kind(options, calibrated);
   if (kind == DraftKind::kMethod) {
     if (!method())
       refuse("a draft by the method needs an adapter with a calibration table: this is a dense model");
     if (options.budget >= budget())
       refuse("the drafts' budget must be below the budget of {:g}, got {:g}", budget(), options.budget);
   }
-  if (kind == DraftKind::kHarmOrder) harm_order_ = measure_harm_order(ctx(), model());
-  speculative_ = std::make_unique<SpeculativePolicy>(verifier());
+  if (kind == DraftKind::kHarmOrder) harm_order_ = measure_harm_order(ctx(), model(), cancel);
+  const bool by_model = kind ? kind != DraftKind::kLookup : calibrated && options.budget < budget();
+  if (by_model) speculative_ = std::make_unique<SpeculativePolicy>(verifier());
   return kind;
 }
 
-void ModelRuntime::make_cache(int64_t tokens, int64_t sequences) {
+// Pages that fit, but no more than full contexts need.
+int64_t ModelRuntime::pages_in(int64_t bytes) const {
+  const ModelConfig& config = model().config;
+  const auto bytes_of = [&](DType type) { return row_bytes(type, config.head_dim) * config.kv_heads; };
+  const int64_t entry = bytes_of(cache_options_.k_type) + bytes_of(cache_options_.v_type);
+  const int64_t pages = bytes / (KvCache::kPage * entry);
+  if (pages < config.layers)
+    fail("the cache needs {} bytes at least, a page for each layer, got {}",
+         config.layers * KvCache::kPage * entry, bytes);
+  const int64_t whole = KvCache::pages_for_rows(config, cache_options_.context, cache_options_.pass_rows) *
+                        cache_options_.sequences;
+  return std::min(pages, whole);
+}
+
+void ModelRuntime::make_cache(int64_t tokens, int64_t sequences, int64_t pass_rows, int64_t bytes) {
   cache_options_.sequences = sequences;
   cache_options_.context = tokens < 0 ? context_ : std::clamp<int64_t>(tokens, 1, context_);
+  cache_options_.pass_rows = method() && method()->needs_whole_prompt() ? 0 : pass_rows;
+  cache_options_.pages = bytes > 0 ? pages_in(bytes) : 0;
   const SkipPolicy& policy = speculative_ ? static_cast<const SkipPolicy&>(*speculative_) : verifier();
   sequences_ =
       std::make_unique<Sequences>(ctx(), model(), policy, Sequences::Options{cache_options_, thresholds_});
@@ -135,6 +170,7 @@ BatcherOptions ModelRuntime::engine_options() const {
   BatcherOptions options;
   options.budgets = budgets_.get();
   if (budget_ && method()) options.budget = static_cast<float>(*budget_);
+  if (!budget_) options.thresholds = thresholds_;
   options.harm_order = harm_order_;
   return options;
 }

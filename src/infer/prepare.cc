@@ -42,13 +42,18 @@ double budget_of(const Request& request, const BatcherOptions& options) {
 std::optional<Speculation> speculation_of(const Request& request, const BatcherOptions& options,
                                           Feeder& feeder) {
   if (!request.speculate) return {};
-  if (!options.records) fail("speculation needs an engine that records its passes");
-  if (!dynamic_cast<SpeculativeState*>(&feeder.state()))
-    fail("this engine does not speculate: its policy is not made for drafts");
   if (feeder.policy().needs_whole_prompt())
     fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
-  const DraftSource source{options.budgets, options.harm_order};
-  return make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
+  const bool made_for_drafts = dynamic_cast<SpeculativeState*>(&feeder.state());
+  const bool drafts = options.records && made_for_drafts;
+  const bool chooses = !request.speculate->kind && request.speculate->drafts == 0;
+  const DraftSource source =
+      chooses && !drafts ? DraftSource{} : DraftSource{options.budgets, options.harm_order};
+  Speculation made =
+      make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
+  if (!made.length.model || drafts) return made;
+  if (!options.records) fail("drafts by the model need an engine that records its passes");
+  fail("this engine does not draft with the model: its policy is not made for it");
 }
 
 std::vector<float> thresholds_of(const Request& request, const BatcherOptions& options, Feeder& feeder) {
@@ -66,7 +71,7 @@ std::vector<std::unique_ptr<Lane>> Batcher::prepare(Request request) const {
   const Model& model = feeder_.model();
   // No longer than one sequence that skips nothing could have the whole pool to itself.
   const KvCache& cache = feeder_.cache();
-  const int64_t room = std::min(cache.context(), cache.pages() / model.config.layers * KvCache::kPage);
+  const int64_t room = cache.longest();
   if (request.context < 0) fail("the context must be 0 (the cache's) or more, got {}", request.context);
   request.context = request.context == 0 ? room : std::min(request.context, room);
   if (request.context_shift && request.context < 4)

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "infer/stoppable_policy.h"
 #include "ops/loss/cross_entropy.h"
 #include "tensor/arena.h"
 
@@ -47,15 +48,15 @@ std::vector<Piece> pieces_of(const CalibrationText& text) {
 
 class Comparison {
  public:
-  Comparison(Context& ctx, const Model& model, const MethodPolicy& policy,
+  Comparison(Context& ctx, const Model& base, const Model& model, const SkipPolicy& policy,
              const std::vector<float>& thresholds, const CalibrationRunOptions& options)
-      : ctx_(ctx), model_(model), policy_(policy), thresholds_(thresholds), options_(options) {}
+      : ctx_(ctx), base_(base), model_(model), policy_(policy), thresholds_(thresholds), options_(options) {}
 
   // Adds the piece's sequences.
   void run(const Piece& piece, std::vector<Sums>& all) {
-    if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) throw CalibrationCancelled();
     const ArenaScope scope(ctx_);
-    const Tensor base = logits(piece, DensePolicy(), {}), ours = logits(piece, policy_, thresholds_);
+    const Tensor base = logits(base_, piece, DensePolicy(), {}),
+                 ours = logits(model_, piece, policy_, thresholds_);
     const auto rows = static_cast<int64_t>(piece.targets.size());
     const Tensor targets = Tensor::from(ctx_, piece.targets, {rows});
     size_t begin = 0;
@@ -77,14 +78,15 @@ class Comparison {
   }
 
  private:
-  Tensor logits(const Piece& piece, const SkipPolicy& policy, std::span<const float> thresholds) {
+  Tensor logits(const Model& model, const Piece& piece, const SkipPolicy& policy,
+                std::span<const float> thresholds) {
     Batch batch = make_batch(ctx_, piece.rows);
     batch.given = piece.rows;
-    KvCache cache = cache_for(ctx_, model_.config, policy, piece.rows, options_);
-    const std::unique_ptr<PolicyState> state = policy.make_state(ctx_, model_.config, batch.sequences);
+    KvCache cache = cache_for(ctx_, model.config, policy, piece.rows, options_);
+    const std::unique_ptr<PolicyState> state = policy.make_state(ctx_, model.config, batch.sequences);
     for (int32_t s = 0; s < batch.sequences && !thresholds.empty(); ++s)
       state->set_thresholds(ctx_, s, thresholds);
-    return forward(ctx_, model_, batch, cache, policy, *state);
+    return forward(ctx_, model, batch, cache, StoppablePolicy(policy, options_.cancel), *state);
   }
   double value(const Tensor& one) {
     float number = 0;
@@ -93,8 +95,8 @@ class Comparison {
   }
 
   Context& ctx_;
-  const Model& model_;
-  const MethodPolicy& policy_;
+  const Model &base_, &model_;
+  const SkipPolicy& policy_;
   const std::vector<float>& thresholds_;
   const CalibrationRunOptions& options_;
 };
@@ -113,8 +115,18 @@ Estimate estimate(const std::vector<Sums>& all, double Sums::*what) {
 }
 
 // What the limit is compared with, in the limit's own unit.
-double bound_of(const Divergence& measured, const QualityLimit& limit) {
-  return limit.measure == "kl" ? measured.kl.upper() : std::exp(measured.nll.upper());
+double bound_of(const Divergence& seen, const QualityLimit& limit) {
+  return limit.measure == "kl" ? seen.kl.upper() : std::exp(seen.nll.upper());
+}
+
+Divergence measured(Comparison comparison, const CalibrationText& text,
+                    const CalibrationRunOptions& options) {
+  std::vector<Sums> all;
+  for (const Piece& piece : pieces_of(text)) comparison.run(piece, all);
+  if (all.size() < 2)
+    fail("a bound on quality needs at least two sequences of each kind of text, got {}", all.size());
+  if (options.on_progress) options.on_progress(1);
+  return {estimate(all, &Sums::kl), estimate(all, &Sums::nll)};
 }
 
 }  // namespace
@@ -136,13 +148,14 @@ QualityLimit parse_quality(const std::string& text) {
 Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& policy,
                       const CalibrationText& text, const std::vector<float>& thresholds,
                       const CalibrationRunOptions& options) {
-  std::vector<Sums> all;
-  Comparison comparison(ctx, model, policy, thresholds, options);
-  for (const Piece& piece : pieces_of(text)) comparison.run(piece, all);
-  if (all.size() < 2)
-    fail("a bound on quality needs at least two sequences of each kind of text, got {}", all.size());
-  if (options.on_progress) options.on_progress(1);
-  return {estimate(all, &Sums::kl), estimate(all, &Sums::nll)};
+  return measured(Comparison(ctx, model, model, policy, thresholds, options), text, options);
+}
+
+Divergence divergence_of(Context& ctx, const Model& base, const Model& adapted, const CalibrationText& text,
+                         const CalibrationRunOptions& options) {
+  const DensePolicy dense;
+  const std::vector<float> none;
+  return measured(Comparison(ctx, base, adapted, dense, none, options), text, options);
 }
 
 CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,

@@ -28,6 +28,10 @@ Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& poli
                       const CalibrationText& text, const std::vector<float>& thresholds,
                       const CalibrationRunOptions& options);
 
+// The same between two models of one shape at full depth: KL(base ‖ adapted).
+Divergence divergence_of(Context& ctx, const Model& base, const Model& adapted, const CalibrationText& text,
+                         const CalibrationRunOptions& options);
+
 // The smallest budget of the table that keeps the limit on every kind of text, as an upper 95 % bound. One
 // that cannot be kept is a UserError with the range.
 CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,

@@ -5,6 +5,7 @@
 
 #include "infer/engine.h"
 #include "infer/engine_rig_test.h"
+#include "infer/model_runtime.h"
 #include "infer/story_model_test.h"
 #include "model/flops.h"
 
@@ -276,6 +277,22 @@ TEST(Requests, OneBadRequestEndsAlone) {
       EXPECT_EQ(heard.ids, rig.ids_alone(requests[i])) << "request " << i;
     }
   }
+}
+
+// The cache takes as many pages as its bytes hold, and no more than full contexts need.
+TEST(Runtime, TheCacheMayBeBounded) {
+  ModelRuntime::Options options;
+  options.source.model = FATHOM_TEST_DATA "/stories260k/stories260K.bin";
+  options.source.where.threads = 2;
+  ModelRuntime runtime(options);
+  runtime.make_cache(-1, 4, 64);
+  const int64_t whole = runtime.feeder().cache().pages();
+  const int64_t page = KvCache::kPage * runtime.feeder().cache().bytes_per_entry();
+  runtime.make_cache(-1, 4, 64, page * whole / 2 + 1);
+  EXPECT_EQ(runtime.feeder().cache().pages(), whole / 2);
+  runtime.make_cache(-1, 4, 64, page * whole * 100);
+  EXPECT_EQ(runtime.feeder().cache().pages(), whole);
+  EXPECT_THROW(runtime.make_cache(-1, 4, 64, page), UserError);
 }
 
 // The installed header's own way in.

@@ -83,8 +83,10 @@ int32_t sample(const Distribution& distribution, Rng& rng) {
   return distribution.ids.back();
 }
 
-Sampler::Sampler(SamplerConfig config, int64_t vocab)
-    : config_(std::move(config)), vocab_(static_cast<size_t>(vocab)) {
+Sampler::Sampler(SamplerConfig config, int64_t vocab, int64_t prompt_tokens)
+    : config_(std::move(config)),
+      vocab_(static_cast<size_t>(vocab)),
+      prompt_tokens_(static_cast<size_t>(prompt_tokens)) {
   check_sampler(config_);
   for (const auto& [id, bias] : config_.logit_bias) {
     if (id < 0 || id >= vocab)
@@ -92,10 +94,11 @@ Sampler::Sampler(SamplerConfig config, int64_t vocab)
     if (std::isnan(bias) || bias > 1e6f)
       throw UsageError(fmt::format("logit bias of token {} must be a number, got {}", id, bias));
   }
-  const bool penalises =
-      config_.repeat_last_n != 0 && (config_.repeat_penalty != 1.0f || config_.presence_penalty != 0.0f ||
-                                     config_.frequency_penalty != 0.0f);
-  if (!penalises) config_.repeat_last_n = 0;
+  const bool repeats = config_.repeat_penalty != 1.0f;
+  const bool counts = config_.presence_penalty != 0.0f || config_.frequency_penalty != 0.0f;
+  const bool in_window = repeats || (counts && config_.penalise_prompt);
+  if (!in_window) config_.repeat_last_n = 0;
+  const bool penalises = config_.repeat_last_n != 0 || (counts && !config_.penalise_prompt);
   adjusts_ = penalises || !config_.logit_bias.empty();
   if (adjusts_) logits_.resize(vocab_);
   const size_t most = config_.temperature == 0 ? 1
@@ -116,22 +119,32 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, std::spa
   return logits_;
 }
 
+void Sampler::penalise(std::span<const int32_t> history) {
+  const SamplerConfig& c = config_;
+  const size_t window =
+      c.repeat_last_n < 0 ? history.size() : std::min(static_cast<size_t>(c.repeat_last_n), history.size());
+  const auto last = history.subspan(history.size() - window);
+  if (c.penalise_prompt)
+    return penalise_window(last, c.repeat_penalty, c.presence_penalty, c.frequency_penalty);
+  penalise_window(last, c.repeat_penalty, 0, 0);
+  const auto answer = history.subspan(std::min(prompt_tokens_, history.size()));
+  if (c.presence_penalty != 0 || c.frequency_penalty != 0)
+    penalise_window(answer, 1, c.presence_penalty, c.frequency_penalty);
+}
+
 // Keskar et al. 2019 (CTRL): a logit is divided by the penalty when positive, multiplied when not; then the
 // OpenAI penalties: frequency for every occurrence in the window, presence once.
-void Sampler::penalise(std::span<const int32_t> history) {
-  if (config_.repeat_last_n == 0) return;
-  const size_t window =
-      config_.repeat_last_n < 0 ? history.size() : static_cast<size_t>(config_.repeat_last_n);
-  const auto last = history.subspan(history.size() - std::min(window, history.size()));
-  recent_.assign(last.begin(), last.end());
+void Sampler::penalise_window(std::span<const int32_t> window, float repeat, float presence,
+                              float frequency) {
+  recent_.assign(window.begin(), window.end());
   std::sort(recent_.begin(), recent_.end());
   for (size_t i = 0, next; i < recent_.size(); i = next) {
     next = i + 1;
     while (next < recent_.size() && recent_[next] == recent_[i]) ++next;
     if (recent_[i] < 0 || static_cast<size_t>(recent_[i]) >= vocab_) continue;
     float& logit = logits_[static_cast<size_t>(recent_[i])];
-    logit = logit <= 0 ? logit * config_.repeat_penalty : logit / config_.repeat_penalty;
-    logit -= config_.frequency_penalty * static_cast<float>(next - i) + config_.presence_penalty;
+    logit = logit <= 0 ? logit * repeat : logit / repeat;
+    logit -= frequency * static_cast<float>(next - i) + presence;
   }
 }
 

@@ -39,9 +39,9 @@ int32_t sample(const Distribution& distribution, Rng& rng);
 // Holds the buffers: after the first calls no heap allocation is made. One per sequence being generated.
 class Sampler {
  public:
-  // `vocab`: logits per row. A config that check_sampler refuses, or a bias on a token that does not exist,
-  // is a UsageError.
-  Sampler(SamplerConfig config, int64_t vocab);
+  // `vocab`: logits per row. `prompt_tokens`: of every history, the first ones, which are no answer. A config
+  // that check_sampler refuses, or a bias on a token that does not exist, is a UsageError.
+  Sampler(SamplerConfig config, int64_t vocab, int64_t prompt_tokens = 0);
 
   // The distribution after all steps. `history`: the tokens so far, prompt included, oldest first. Logits
   // with a NaN or +∞, or nothing but −∞, are a UserError. Valid until the next call.
@@ -60,6 +60,7 @@ class Sampler {
 
   std::span<const float> adjusted(std::span<const float> logits, std::span<const int32_t> history);
   void penalise(std::span<const int32_t> history);
+  void penalise_window(std::span<const int32_t> window, float repeat, float presence, float frequency);
   void take_best(std::span<const float> logits, size_t count);
   void take_all(std::span<const float> logits);
   size_t sort_until_top_p();
@@ -67,7 +68,7 @@ class Sampler {
   void soften();
 
   SamplerConfig config_;
-  size_t vocab_;
+  size_t vocab_, prompt_tokens_;
   bool adjusts_;
   std::vector<float> logits_;          // with bias and penalties, when there are any
   std::vector<int32_t> recent_;        // the window, sorted

@@ -138,6 +138,32 @@ TEST(Sampler, EveryOptionChangesTheDistribution) {
   EXPECT_FALSE(changes([](auto& c) { c.repeat_penalty = 1.1f, c.repeat_last_n = 0; }));
 }
 
+// OpenAI's penalties of an answer: of its tokens, all of them, and none of the prompt's. The repeat penalty
+// keeps its window.
+TEST(Sampler, PenaltiesOfAnAnswerLeaveThePromptOut) {
+  SamplerConfig config = plain();
+  config.presence_penalty = 1;
+  config.frequency_penalty = 0.5f;
+  config.repeat_penalty = 1.5f;
+  config.repeat_last_n = 2;
+  config.penalise_prompt = false;
+  const std::vector<float> logits(6, 2.0f);
+  const std::vector<int32_t> history{0, 0, 1, /* the answer */ 2, 2, 3, 0};
+  Sampler sampler(config, 6, 3);
+  const Distribution got = sampler.probabilities(logits, history);
+  const std::vector<float> want{2.0f / 1.5f - 1.5f, 2.0f, 2.0f - 2.0f, 2.0f / 1.5f - 1.5f, 2.0f, 2.0f};
+  double sum = 0;
+  for (const float x : want) sum += std::exp(double{x});
+  for (int32_t id = 0; id < 6; ++id)
+    EXPECT_NEAR(probability_of(got, id), std::exp(double{want[static_cast<size_t>(id)]}) / sum, 1e-6) << id;
+  // Without a repeat penalty no window is needed.
+  config.repeat_penalty = 1;
+  config.repeat_last_n = 0;
+  const Distribution bare = Sampler(config, 6, 3).probabilities(logits, history);
+  EXPECT_NEAR(probability_of(bare, 2) / probability_of(bare, 1), std::exp(-2.0), 1e-6);
+  EXPECT_NEAR(probability_of(bare, 0) / probability_of(bare, 1), std::exp(-1.5), 1e-6);
+}
+
 TEST(Sampler, GreedyTakesTheLowestIdOfEqualLogits) {
   std::vector<float> logits(100, -1.0f);
   logits[70] = logits[31] = logits[99] = 2.0f;

@@ -85,7 +85,7 @@ int32_t Slots::find_free() const {
 // Of all layers, if no row skips: until the last token is fed and one more row. A shared page that is not
 // full is copied.
 int64_t Slots::pages_to_come(int64_t tokens, int64_t held) const {
-  return feeder_.model().config.layers * (KvCache::pages_for(tokens + 1) - held / KvCache::kPage);
+  return feeder_.cache().pages_between(held, tokens + 1);
 }
 
 int64_t Slots::free_pages() const {

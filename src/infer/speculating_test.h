@@ -166,6 +166,8 @@ inline const std::vector<Verifier> kVerifiers{
     {"skip_middle", R"({"name": "skip_middle"})", 0.7f},
     {"calm", R"({"name": "calm", "confidence": "similarity"})", 0.7f},
     {"priced", R"({"name": "priced"})", 0.7f},
+    {"nested", R"({"name": "nested", "cost_context": 16})", 0.7f},
+    {"nested, centred", R"({"name": "nested", "cost_context": 16, "band": 0, "centre_block": 3})", 0.7f},
     {"random", R"({"name": "random"})", 1},
 };
 

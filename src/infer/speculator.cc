@@ -26,16 +26,17 @@ int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng) 
 SpeculationCounts& SpeculationCounts::operator+=(const SpeculationCounts& other) {
   drafted += other.drafted;
   accepted += other.accepted;
+  looked_up += other.looked_up;
   draft_passes += other.draft_passes;
   verify_passes += other.verify_passes;
   return *this;
 }
 
-Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens,
-                       TokenMask* mask)
-    : length_(length),
+Speculator::Speculator(const DraftLengths& lengths, const AnswerOptions& options, int64_t vocab,
+                       int64_t prompt_tokens, TokenMask* mask)
+    : lengths_(lengths),
       mask_(mask),
-      sampler_(options.sampler, vocab),
+      sampler_(options.sampler, vocab, prompt_tokens),
       vocab_(static_cast<size_t>(vocab)),
       end_ids_(options.end_ids),
       first_end_(static_cast<size_t>(prompt_tokens + options.min_tokens)),
@@ -43,19 +44,61 @@ Speculator::Speculator(DraftLength length, const AnswerOptions& options, int64_t
 
 bool Speculator::start(std::span<const int32_t> history, int64_t most) {
   if (plain_at_ == history.size()) return false;
-  if (plain_at_ > 0) length_.plain();
+  if (plain_at_ > 0) lengths_.plain();
   plain_at_ = 0;
-  wanted_ = length_.next(std::min(most, kMostDrafts));
-  if (wanted_ <= 0) {
-    plain_at_ = history.size();
-    return false;
-  }
+  match_ = lengths_.lookup ? index_.find(history) : LookupIndex::Match{};
+  const DraftLengths::Choice choice = lengths_.next(match_.length, std::min(most, kMostDrafts));
+  looked_up_ = choice.looked_up;
+  wanted_ = choice.drafts;
+  if (wanted_ > 0) begin(history);
+  if (wanted_ > 0 && looked_up_) look_up(history, wanted_);
+  if (wanted_ > 0) return true;
+  plain_at_ = history.size();
+  return false;
+}
+
+void Speculator::begin(std::span<const int32_t> history) {
   phase_ = Phase::kDraft;
   before_ = history.size();
   history_.assign(history.begin(), history.end());
+  passes_ = 0;
   drafts_.clear();
   fed_.assign(1, history.back());
-  return true;
+}
+
+// The text goes on as it did after the place that was found, as far as it may. A draft without a distribution
+// is one of chance 1.
+void Speculator::look_up(std::span<const int32_t> history, int64_t most) {
+  for (int64_t i = 0; i < most; ++i) {
+    const int32_t draft = continued(history, match_, i);
+    if (!may_come(draft)) break;
+    Distribution& q = q_[drafts_.size()];
+    q.ids.assign(1, draft);
+    q.probabilities.assign(1, 1.0f);
+    add_draft(draft);
+    if (is_end(draft)) break;
+  }
+  wanted_ = std::ssize(drafts_);
+  phase_ = wanted_ > 0 ? Phase::kVerify : Phase::kPlain;
+}
+
+// As far as the rules beside the logits say.
+bool Speculator::may_come(int32_t token) {
+  if (is_end(token) && history_.size() < first_end_) return false;
+  if (!mask_) return true;
+  allowed_.assign(vocab_, 0.0f);
+  mask_->forbid(allowed_);
+  return allowed_[static_cast<size_t>(token)] == 0;
+}
+
+bool Speculator::is_end(int32_t token) const {
+  return std::find(end_ids_.begin(), end_ids_.end(), token) != end_ids_.end();
+}
+
+void Speculator::add_draft(int32_t draft) {
+  drafts_.push_back(draft);
+  fed_.push_back(draft);
+  accept(draft);
 }
 
 std::span<const int32_t> Speculator::tokens() const {
@@ -97,16 +140,21 @@ void Speculator::abandon() {
 
 void Speculator::take_draft(std::span<const float> logits) {
   const auto position = static_cast<int64_t>(history_.size());
+  ++counts_.draft_passes;
+  ++passes_;
+  const std::span<const float> row = allowed(logits);
+  // Drafts may be drawn from a part of the vocabulary, of which a mask may leave nothing.
+  if (std::none_of(row.begin(), row.end(),
+                   [](float x) { return x > -std::numeric_limits<float>::infinity(); })) {
+    phase_ = Phase::kVerify;
+    return;
+  }
   Distribution& q = q_[drafts_.size()];
-  q = sampler_.probabilities(allowed(logits), history_);
+  q = sampler_.probabilities(row, history_);
   Rng rng = rng_for(sampler_.config().seed, position, Draw::kDraft);
   const int32_t draft = sample(q, rng);
-  drafts_.push_back(draft);
-  fed_.push_back(draft);
-  accept(draft);
-  ++counts_.draft_passes;
-  const bool ends = std::find(end_ids_.begin(), end_ids_.end(), draft) != end_ids_.end();
-  if (ends || std::ssize(drafts_) == wanted_) phase_ = Phase::kVerify;
+  add_draft(draft);
+  if (is_end(draft) || std::ssize(drafts_) == wanted_) phase_ = Phase::kVerify;
 }
 
 std::span<const int32_t> Speculator::take_verified(std::span<const float> logits) {
@@ -121,7 +169,12 @@ std::span<const int32_t> Speculator::take_verified(std::span<const float> logits
   counts_.drafted += drafted;
   counts_.accepted += accepted;
   ++counts_.verify_passes;
-  length_.round(drafted, accepted);
+  if (looked_up_) {
+    counts_.looked_up += drafted;
+    lengths_.lookup->round(match_.length, drafted, accepted);
+  } else {
+    lengths_.model->round(passes_, accepted);
+  }
   phase_ = Phase::kPlain;
   return out_;
 }

@@ -1,9 +1,10 @@
-// The tokens of lossless speculation: a sequence drafts some, and one pass of the verifying policy says which
-// of them stay. The tokens that come out have the distribution that plain decoding gives them; at
-// temperature 0 they are the same tokens. (Leviathan et al. 2023; Chen et al. 2023.)
+// The tokens of lossless speculation: a sequence drafts some, or looks them up in its own text, and one pass
+// of the verifying policy says which of them stay. The tokens that come out have the distribution that plain
+// decoding gives them; at temperature 0 they are the same tokens. (Leviathan et al. 2023; Chen et al. 2023.)
 #pragma once
 
 #include "infer/draft_length.h"
+#include "infer/lookup.h"
 #include "infer/speculative_policy.h"
 #include "infer/writer.h"
 
@@ -18,7 +19,7 @@ class Speculator {
  public:
   // The answer is drawn as a Writer would draw it; nothing is drafted after an end token.
   // `mask`: what may come next, or null; between rounds it stands where the writer left it.
-  Speculator(DraftLength length, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens,
+  Speculator(const DraftLengths& lengths, const AnswerOptions& options, int64_t vocab, int64_t prompt_tokens,
              TokenMask* mask = nullptr);
 
   // A round, at most `most` drafts long. `history`: the tokens so far; the last one is not in the cache yet.
@@ -26,13 +27,14 @@ class Speculator {
   bool start(std::span<const int32_t> history, int64_t most);
   void abandon();  // forgets the round: start() begins it again
 
-  // Rows of the next pass. While the phase is kDraft: one token; then, kVerify: the drafts' rows again and
-  // one more. All of the pass's rows want logits.
+  // Rows of the next pass. While the phase is kDraft: one token; then, kVerify: the token before the drafts
+  // and the drafts. A round whose drafts are looked up begins there. All of the pass's rows want logits.
   Phase phase() const { return phase_; }
   std::span<const int32_t> tokens() const;
   std::span<const int32_t> drafts() const { return drafts_; }  // of this round, so far
+  int64_t drafting_passes() const { return passes_; }          // of this round: tokens() that ran before
 
-  // The logits of a drafting pass, (vocab).
+  // The logits of a drafting pass, (vocab). Where they allow no token, the drafts end before it.
   void take_draft(std::span<const float> logits);
   // The logits of the verifying pass, (drafts + 1, vocab). Returns the tokens that follow the history: the
   // drafts that stay, and one more. The same number of rows stays in the cache.
@@ -41,12 +43,20 @@ class Speculator {
   const SpeculationCounts& counts() const { return counts_; }
 
  private:
+  void begin(std::span<const int32_t> history);
+  void look_up(std::span<const int32_t> history, int64_t most);
+  bool may_come(int32_t token);
+  void add_draft(int32_t draft);
+  bool is_end(int32_t token) const;
   void judge(std::span<const float> logits);
   std::span<const float> allowed(std::span<const float> logits);
   void accept(int32_t token);
   void take_back();
 
-  DraftLength length_;
+  DraftLengths lengths_;
+  LookupIndex index_;
+  LookupIndex::Match match_;  // of this place
+  bool looked_up_ = false;    // this round's drafts were
   TokenMask* mask_;
   int64_t masked_ = 0;  // tokens of this round that the mask has accepted
   Sampler sampler_;
@@ -55,6 +65,7 @@ class Speculator {
   size_t first_end_;  // tokens of a history before an end token may come
   Phase phase_ = Phase::kPlain;
   int64_t wanted_ = 0;            // drafts of this round
+  int64_t passes_ = 0;            // drafting passes of this round
   size_t plain_at_ = 0;           // tokens before the one that was to be decoded plainly last
   size_t before_ = 0;             // tokens before its first draft
   std::vector<int32_t> history_;  // with the drafts, or those that stay

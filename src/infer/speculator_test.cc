@@ -156,6 +156,103 @@ TEST(Speculator, AModelsTextsToo) {
   EXPECT_LT(chi_square(chances, counts, kTexts), 1);
 }
 
+// Drafts that the text itself gives, without a distribution.
+Tokens look_up(const SamplerConfig& config, Tokens history, size_t length, int64_t drafts, int64_t* judged) {
+  AnswerOptions options;
+  options.sampler = config;
+  Speculator speculator(LookupLength::fixed(drafts), options, kVocab, std::ssize(history));
+  Sampler sampler(config, kVocab);
+  while (history.size() < length) {
+    if (!speculator.start(history, drafts)) {
+      history.push_back(sampler.next(logits_after(history, false), history, std::ssize(history)));
+      continue;
+    }
+    EXPECT_EQ(speculator.phase(), Phase::kVerify);
+    EXPECT_EQ(speculator.drafting_passes(), 0);
+    Tokens seen = history;
+    std::vector<float> rows = logits_after(seen, false);
+    for (const int32_t draft : speculator.drafts()) {
+      seen.push_back(draft);
+      const std::vector<float> row = logits_after(seen, false);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    const std::span<const int32_t> given = speculator.take_verified(rows);
+    history.insert(history.end(), given.begin(), given.end());
+  }
+  EXPECT_EQ(speculator.counts().looked_up, speculator.counts().drafted);
+  *judged += speculator.counts().drafted;
+  history.resize(length);
+  return history;
+}
+
+TEST(Speculator, LookedUpTextsHaveTheDistributionOfPlainDecoding) {
+  const SamplerConfig plain{.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
+  const SamplerConfig steps{
+      .temperature = 0.9f, .top_k = 3, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.4f};
+  const Tokens prompt{0, 1, 2, 3, 0, 2, 1, 0, 3, 1, 1, 3, 2, 0, 1};
+  constexpr int64_t kTexts = 20000;
+  for (SamplerConfig config : {plain, steps}) {
+    Sampler sampler(config, kVocab);
+    std::map<Tokens, double> chances;
+    add_texts(sampler, prompt, prompt.size() + 3, 1, chances);
+    for (const int64_t drafts : {1, 2, 5}) {
+      std::map<Tokens, int64_t> counts;
+      int64_t judged = 0;
+      for (int64_t i = 0; i < kTexts; ++i) {
+        config.seed = static_cast<uint64_t>(1000 * drafts) + static_cast<uint64_t>(i) * 7919;
+        ++counts[look_up(config, prompt, prompt.size() + 3, drafts, &judged)];
+      }
+      EXPECT_GT(judged, kTexts);
+      EXPECT_LT(chi_square(chances, counts, kTexts), 1) << drafts << " drafts";
+    }
+  }
+}
+
+TEST(Speculator, NothingIsLookedUpThatMayNotCome) {
+  AnswerOptions options;
+  options.sampler.temperature = 0;
+  options.end_ids = {2};
+  const auto drafts = [&](const Tokens& history, int64_t prompt, TokenMask* mask = nullptr) {
+    Speculator speculator(LookupLength::fixed(8), options, kVocab, prompt, mask);
+    if (!speculator.start(history, 8)) return Tokens{};
+    return Tokens(speculator.drafts().begin(), speculator.drafts().end());
+  };
+  EXPECT_EQ(drafts({1, 3, 0, 2, 1, 3}, 6), (Tokens{0, 2})) << "nothing after an end";
+  options.min_tokens = 2;
+  EXPECT_EQ(drafts({1, 3, 0, 2, 1, 3}, 6), Tokens{0}) << "no end before the second token";
+  EXPECT_EQ(drafts({1, 3, 2, 0, 1, 3}, 6), Tokens{});
+  EXPECT_EQ(drafts({1, 3, 0, 2, 1, 3}, 5), (Tokens{0, 2})) << "one of two is there";
+  EXPECT_EQ(drafts({1, 3, 0, 0}, 4), Tokens{}) << "no such place";
+  class Without final : public TokenMask {  // token 0 as the second token
+   public:
+    void forbid(std::span<float> logits) override {
+      if (accepted == 1) logits[0] = -INFINITY;
+    }
+    void accept(int32_t) override { ++accepted; }
+    void rollback(int64_t tokens) override { accepted -= tokens; }
+    int64_t accepted = 0;
+  } mask;
+  options.end_ids.clear();
+  EXPECT_EQ(drafts({1, 3, 3, 0, 1, 3}, 6, &mask), Tokens{3});
+  mask.accepted = 5;
+  EXPECT_EQ(drafts({1, 3, 3, 0, 1, 3}, 6, &mask).size(), 8u);
+}
+
+// The drafts' part of the vocabulary may hold nothing that may come: then the drafts end.
+TEST(Speculator, DraftsEndWhereNoneMayCome) {
+  AnswerOptions options;
+  options.sampler.temperature = 0;
+  Speculator speculator(DraftLength::fixed(4), options, kVocab, 2);
+  ASSERT_TRUE(speculator.start(Tokens{1, 3}, 8));
+  speculator.take_draft(std::vector<float>{1, 0, -INFINITY, -INFINITY});
+  speculator.take_draft(std::vector<float>(kVocab, -INFINITY));
+  EXPECT_EQ(speculator.phase(), Phase::kVerify);
+  EXPECT_EQ(speculator.drafting_passes(), 2);
+  EXPECT_EQ(Tokens(speculator.tokens().begin(), speculator.tokens().end()), (Tokens{3, 0}));
+  const std::span<const int32_t> given = speculator.take_verified(std::vector<float>{9, 0, 0, 0, 0, 9, 0, 0});
+  EXPECT_EQ(Tokens(given.begin(), given.end()), (Tokens{0, 1}));
+}
+
 TEST(Speculator, NothingIsDraftedAfterAnEnd) {
   AnswerOptions options;
   options.sampler.temperature = 0;
@@ -249,7 +346,7 @@ double passes_for(DraftCost cost, double chance, int64_t tokens, int64_t* longes
     while (accepted < drafts && rng.uniform_double() < chance) ++accepted;
     length.round(drafts, accepted);
     made += accepted + 1;
-    passes += 1 + static_cast<double>(drafts) * (cost.draft + cost.row);
+    passes += static_cast<double>(drafts) * cost.draft + cost.pass(drafts + 1);
   }
   return passes / static_cast<double>(tokens);
 }
@@ -267,9 +364,10 @@ TEST(DraftLength, CostsLittleWhereItDoesNotPay) {
 
 TEST(DraftLength, UsesWhatPays) {
   int64_t longest = 0;
-  EXPECT_LT(passes_for({.draft = 0.2, .row = 0.1}, 0.95, 2000, &longest), 0.55);
+  EXPECT_LT(passes_for({.draft = 0.2, .row = 0.1, .first_four = 1, .further_four = 0}, 0.95, 2000, &longest),
+            0.55);
   EXPECT_GT(longest, 4);
-  EXPECT_LT(passes_for({.draft = 0.4, .row = 0.1}, 0.9, 2000), 0.8);
+  EXPECT_LT(passes_for({.draft = 0.4, .row = 0.1, .first_four = 1, .further_four = 0}, 0.9, 2000), 0.8);
   EXPECT_EQ(DraftLength::fixed(5).next(16), 5);
   EXPECT_EQ(DraftLength::fixed(5).next(2), 2);
   EXPECT_LE(DraftLength::fixed(5).next(-1), 0);

@@ -7,11 +7,8 @@
 namespace fathom {
 
 inline Model load_story_model(Context& ctx, std::optional<DType> dtype = {}) {
-  const std::string folder = FATHOM_TEST_DATA "/stories260k/";
-  LoadOptions files;
-  files.tokenizer = folder + "tokenizer.bin";
-  files.dtype = dtype;
-  return load_model(ctx, folder + "stories260K.bin", files);
+  const LoadOptions files{.dtype = dtype, .tokenizer = FATHOM_TEST_DATA "/stories260k/tokenizer.bin"};
+  return load_model(ctx, FATHOM_TEST_DATA "/stories260k/stories260K.bin", files);
 }
 
 struct StoryModel {

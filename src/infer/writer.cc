@@ -55,7 +55,7 @@ Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const
       min_tokens_(options.min_tokens),
       end_ids_(options.end_ids),
       history_(prompt.begin(), prompt.end()),
-      sampler_(options.sampler, model.config.vocab),
+      sampler_(options.sampler, model.config.vocab, prompt_tokens_),
       stops_(options.stops) {
   if (max_tokens_ < -1) throw UsageError(fmt::format("max tokens must be -1 or more, got {}", max_tokens_));
   if (min_tokens_ < 0) throw UsageError(fmt::format("min tokens must be 0 or more, got {}", min_tokens_));

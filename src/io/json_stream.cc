@@ -61,11 +61,7 @@ class Checker : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: …": the part after the place.
-    const std::string message = error.what();
-    const size_t detail = message.find(": ");
-    fail("{}: not valid JSON at byte {}: {}", where_, position,
-         printable(detail == std::string::npos ? message : message.substr(detail + 2), 120));
+    fail("{}: not valid JSON at byte {}: {}", where_, position, printable(json_problem(error.what()), 120));
   }
 
  private:
@@ -89,6 +85,16 @@ class Checker : public nlohmann::json_sax<Json> {
 void parse_json(std::string_view text, int max_depth, const std::string& where, JsonEvents& events) {
   Checker checker(max_depth, where, events);
   Json::sax_parse(text.begin(), text.end(), &checker);
+}
+
+std::string json_problem(std::string_view message) {
+  const size_t name = message.find("] ");
+  if (message.starts_with("[json.exception.") && name != std::string_view::npos)
+    message.remove_prefix(name + 2);
+  const size_t place = message.find(": ");
+  if (message.starts_with("parse error at ") && place != std::string_view::npos)
+    message.remove_prefix(place + 2);
+  return std::string(message);
 }
 
 std::string quote_json(const std::string& text, const std::string& where) {

@@ -25,6 +25,10 @@ class JsonEvents {
 // Anything that is not one JSON value is a UserError that starts with `where`.
 void parse_json(std::string_view text, int max_depth, const std::string& where, JsonEvents& events);
 
+// What a message of the JSON library says, without its own prefixes:
+// "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error …" -> "syntax error …".
+std::string json_problem(std::string_view message);
+
 // `text` as a JSON string, quotes included. Invalid UTF-8 is a UserError that starts with `where`.
 std::string quote_json(const std::string& text, const std::string& where);
 

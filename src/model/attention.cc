@@ -3,15 +3,14 @@
 #include <array>
 #include <span>
 
+#include "model/lora.h"
 #include "model/norm.h"
 #include "model/transformer.h"
 #include "ops/attention/rope.h"
 #include "ops/attention/self_attention.h"
-#include "ops/linear/linear.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/merge_rows.h"
 #include "ops/rows/rms_norm.h"
-#include "ops/rows/scale_rows.h"
 
 namespace fathom {
 namespace {
@@ -34,7 +33,7 @@ bool same_set(const RowSet& a, const RowSet& b) {
 class AttentionUnit {
  public:
   AttentionUnit(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-                const Batch& batch)
+                const Batch& batch, const PassKv& kv)
       : ctx_(ctx),
         model_(model),
         config_(model.config),
@@ -48,19 +47,18 @@ class AttentionUnit {
         queries_(decision.masked ? all_ : decision.kept),
         own_(decision.skipped_kv == SkippedKv::kProject ? all_ : decision.kept),
         copies_(decision.skipped_kv == SkippedKv::kCopyFromBelow && !own_.is_all()),
-        same_rows_(same_set(queries_, own_)) {}
+        same_rows_(same_set(queries_, own_)),
+        input_type_(activation_type(ctx, model, block_.q)),
+        type_(touched_elsewhere(kv) ? DType::kF32 : input_type_) {}
 
   // k and v of the rows that leave an entry; q as well where they are the rows that run.
   void project() {
     if (own_.is_none()) return;
     std::array<Tensor, 3> qkv;  // (rows, heads · head_dim), …
-    if (same_rows_) {
-      linear_group(ctx_, input(own_), std::array{block_.q, block_.k, block_.v},
-                   std::array{block_.q_bias, block_.k_bias, block_.v_bias}, qkv);
-    } else {
-      linear_group(ctx_, input(own_), std::array{block_.k, block_.v},
-                   std::array{block_.k_bias, block_.v_bias}, std::span(qkv).subspan(1));
-    }
+    constexpr std::array kAll{Projection::kQ, Projection::kK, Projection::kV};
+    const size_t first = same_rows_ ? 0 : 1;
+    project_group(ctx_, call(own_), input(own_), std::span(kAll).subspan(first),
+                  std::span(qkv).subspan(first), type_);
     q_ = qkv[0];
     k_ = turned(qkv[1], block_.k_norm, own_);
     v_ = qkv[2].reshape({qkv[2].dim(0), config_.kv_heads, config_.head_dim});
@@ -83,7 +81,7 @@ class AttentionUnit {
 
   // -> (rows that run, heads · head_dim)
   Tensor mix(const PassKv& kv) {
-    if (!same_rows_) q_ = linear(ctx_, input(queries_), block_.q, block_.q_bias);
+    if (!same_rows_) q_ = project_one(ctx_, call(queries_), input(queries_), Projection::kQ, type_);
     const Tensor q = turned(q_, block_.q_norm, queries_);
     const AttentionParams params{
         .scale = config_.attention_scale,
@@ -96,11 +94,21 @@ class AttentionUnit {
                           batch_.positions, batch_.sequence, params);
   }
 
+  // Of the rows that run.
+  Tensor output(const Tensor& mixed) const {
+    return project_one(ctx_, call(queries_), mixed, Projection::kO);
+  }
+
  private:
+  ProjectionCall call(const RowSet& rows) const { return {model_, layer_, batch_, rows}; }
   // The normalised input of these rows, (rows, width).
   Tensor input(const RowSet& rows) const {
-    const Tensor x = branch_input(ctx_, model_, layer_, Unit::kAttention, h_, decision_, rows);
-    return decision_.input_gate ? scale_rows(ctx_, x, gather_rows(ctx_, decision_.input_gate, rows)) : x;
+    return branch_input(ctx_, model_, layer_, Unit::kAttention, h_, decision_, rows, input_type_);
+  }
+  // Whether queries, keys or values meet more than RoPE and self_attention, which alone take bf16.
+  bool touched_elsewhere(const PassKv& kv) const {
+    return kv.cache || kv.copied || config_.qk_norm != QkNorm::kNone || block_.q_bias || block_.k_bias ||
+           block_.v_bias || !takes_bf16(ctx_, config_.head_dim);
   }
   // Heads, turned by their positions. x: (rows, heads · head_dim) -> (rows, heads, head_dim)
   Tensor turned(const Tensor& x, const Tensor& norm_weight, const RowSet& rows) const {
@@ -125,6 +133,8 @@ class AttentionUnit {
   const RowSet& own_;      // those that leave an entry of their own
   bool copies_;            // the others leave a copy of the layer below
   bool same_rows_;         // the same ones run and leave entries
+  DType input_type_;       // of the projections' input
+  DType type_;             // of q, k, v
   Tensor q_, k_, v_;
 };
 
@@ -133,12 +143,11 @@ class AttentionUnit {
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
               const Batch& batch, PassKv& kv) {
   const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
-  AttentionUnit unit(ctx, model, layer, h, decision, batch);
+  AttentionUnit unit(ctx, model, layer, h, decision, batch, kv);
   unit.project();
   unit.remember(kv);
   if (unit.is_idle()) return {};
-  const Tensor mixed = unit.mix(kv);
-  return norm_after(ctx, model.config, linear(ctx, mixed, block.o, block.o_bias), block.attention_post_norm);
+  return norm_after(ctx, model.config, unit.output(unit.mix(kv)), block.attention_post_norm);
 }
 
 }  // namespace fathom

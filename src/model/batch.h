@@ -21,6 +21,7 @@ struct Batch {
   Tensor tokens, positions, sequence, keys;  // i32 (rows)
   int64_t sequences = 0;                     // slots that occur are below this
   RowSet logit_rows = RowSet::none(0);
+  int64_t vocab = 0;                // logits of this many tokens, those of the lowest ids; 0: all
   std::span<const BatchRow> given;  // the same rows on the host, where the caller keeps them; or empty
   int64_t rows() const { return tokens.dim(0); }
 };

@@ -106,6 +106,7 @@ void ignore_harmless(Keys& keys) {
                "dtype",
                "transformers_version",
                "use_cache",
+               "fathom.adapted",
                "initializer_range",
                "pad_token_id",
                "attention_dropout",

@@ -22,10 +22,25 @@ KvCacheOptions complete(KvCacheOptions options, const ModelConfig& config) {
   check_type(options.v_type, config.head_dim, "value");
   if (options.context <= 0) options.context = config.context;
   if (options.pages <= 0)
-    options.pages = KvCache::pages_for(options.context) * options.sequences * config.layers;
+    options.pages = KvCache::pages_for_rows(config, options.context, options.pass_rows) * options.sequences;
   if (options.pages < config.layers)
     fail("a cache of {} pages cannot hold one row in each of {} layers", options.pages, config.layers);
   return options;
+}
+
+// Entries before a window that stay: drafts are taken back, and conversations go on a few tokens earlier.
+constexpr int64_t kSlack = KvCache::kPage;
+
+// Pages of a layer that a sequence holds at most.
+int64_t most_pages(int32_t window, int64_t pass_rows) {
+  if (window <= 0 || pass_rows <= 0) return INT64_MAX;
+  return KvCache::pages_for(window + kSlack + pass_rows) + 1;  // the window begins anywhere in a page
+}
+
+std::vector<int32_t> windows_of(const ModelConfig& config) {
+  std::vector<int32_t> windows = config.windows;
+  windows.resize(static_cast<size_t>(config.layers));
+  return windows;
 }
 
 int64_t slot_bytes(const Tensor& pool) {
@@ -36,6 +51,7 @@ int64_t slot_bytes(const Tensor& pool) {
 
 KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& options)
     : options_(complete(options, config)),
+      windows_(windows_of(config)),
       pool_(options_.pages),
       rows_(static_cast<size_t>(options.sequences)) {
   const int64_t pages_each = pages_for(options_.context);
@@ -75,6 +91,76 @@ void KvCache::check_sequence(int32_t sequence) const {
     fail("the cache has sequences 0 to {}, got {}", options_.sequences - 1, sequence);
 }
 
+int64_t KvCache::pages_for_rows(const ModelConfig& config, int64_t rows, int64_t pass_rows) {
+  int64_t pages = 0;
+  for (const int32_t window : windows_of(config))
+    pages += std::min(pages_for(rows), most_pages(window, pass_rows));
+  return pages;
+}
+
+int64_t KvCache::pages_between(int64_t held, int64_t rows) const {
+  int64_t pages = 0;
+  for (const int32_t window : windows_) {
+    const int64_t most = most_pages(window, options_.pass_rows);
+    pages += std::max<int64_t>(0, std::min(pages_for(rows), most) - std::min(held / kPage, most));
+  }
+  return pages;
+}
+
+int64_t KvCache::longest() const {
+  int64_t rows = options_.context;
+  if (pages_between(0, rows) <= pool_.size()) return rows;
+  for (rows = rows / kPage * kPage; rows > 0 && pages_between(0, rows) > pool_.size();) rows -= kPage;
+  return rows;
+}
+
+// The first position that a row at `rows` or after can see, less the slack.
+int64_t KvCache::first_seen(int64_t layer, int64_t rows) const {
+  const int32_t window = windows_[static_cast<size_t>(layer)];
+  return window > 0 ? std::max<int64_t>(0, rows - window - kSlack) : 0;
+}
+
+// Full pages that release_passed() gives back, as far as the host knows: where no row has skipped, entries
+// are numbered as their positions are. Of those that other sequences hold as well, none comes back.
+int64_t KvCache::passed_pages(int64_t layer, const Held& held) const {
+  if (skips_ || shares_) return 0;
+  const int64_t end = std::min(first_seen(layer, held.rows), held.slots) / kPage;
+  int64_t pages = 0;
+  for (int64_t i = held.gone; i < end; ++i) pages += !pool_.shared(held.pages[static_cast<size_t>(i)]);
+  return pages;
+}
+
+// Where layers list each other's slots every page stays.
+void KvCache::release_passed(Context& ctx, int64_t layer, int32_t sequence) {
+  Held& mine = held(layer, sequence);
+  const int64_t limit = first_seen(layer, mine.rows);
+  if (limit == 0 || shares_) return;
+  const int64_t entries = skips_ ? entries_before(ctx, layer, sequence, limit) : limit;
+  const int64_t end = std::min(entries, mine.slots) / kPage;
+  if (mine.gone >= end) return;
+  for (; mine.gone < end; ++mine.gone) {
+    int32_t& page = mine.pages[static_cast<size_t>(mine.gone)];
+    pool_.release(page);
+    page = kNoPage;
+  }
+  mine.gone_rows = skips_ ? limit : mine.gone * kPage;
+}
+
+bool KvCache::keeps(int32_t sequence, int64_t position) const {
+  check_sequence(sequence);
+  for (size_t layer = 0; layer < layers_.size() && position > 0; ++layer) {
+    const Held& held = layers_[layer].held[static_cast<size_t>(sequence)];
+    if (held.gone > 0 && position - windows_[layer] + 1 < held.gone_rows) return false;
+  }
+  return true;
+}
+
+void KvCache::check_kept(int32_t sequence, int64_t position) const {
+  if (!keeps(sequence, position))
+    fail("sequence {} cannot go back to row {}: what a window showed it there is no longer cached", sequence,
+         position);
+}
+
 // The page that the next slot lies in is shared: who appends copies it first.
 bool KvCache::copies_page(const Held& held) const {
   return held.slots % kPage != 0 && pool_.shared(held.pages[static_cast<size_t>(held.slots / kPage)]);
@@ -82,11 +168,12 @@ bool KvCache::copies_page(const Held& held) const {
 
 int64_t KvCache::pages_needed(int32_t sequence, int64_t rows) const {
   int64_t pages = 0;
-  for (const Layer& layer : layers_) {
-    const Held& held = layer.held[static_cast<size_t>(sequence)];
+  for (size_t index = 0; index < layers_.size(); ++index) {
+    const Held& held = layers_[index].held[static_cast<size_t>(sequence)];
     const int64_t more = rows_[static_cast<size_t>(sequence)] + rows - held.rows;
     if (more == 0) continue;
-    pages += pages_for(held.slots + more) - static_cast<int64_t>(held.pages.size()) + copies_page(held);
+    pages += pages_for(held.slots + more) - static_cast<int64_t>(held.pages.size()) + copies_page(held) -
+             passed_pages(static_cast<int64_t>(index), held);
   }
   return pages;
 }
@@ -111,7 +198,10 @@ void KvCache::reserve(Context& ctx, int32_t sequence, int64_t rows) {
         pool_.used(), pool_.size(), rows, sequence, needed));
   }
   fed += rows;
-  for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
+  for (int64_t index = 0; index < layers() && !skips_; ++index) {
+    if (held(index, sequence).rows != fed) release_passed(ctx, index, sequence);
+  }
+  for (int64_t index = 0; index < layers(); ++index) {
     Held& mine = held(index, sequence);
     if (mine.rows == fed) continue;
     if (copies_page(mine)) copy_last_page(ctx, index, sequence);
@@ -174,8 +264,11 @@ int64_t KvCache::bytes_held() const {
 
 int64_t KvCache::bytes_dense() const {
   int64_t pages = 0;
-  for (const int64_t fed : rows_) pages += pages_for(fed);
-  return pages * static_cast<int64_t>(layers_.size()) * kPage * bytes_per_entry();
+  for (const int64_t fed : rows_) {
+    for (int64_t layer = 0; layer < layers(); ++layer)
+      pages += pages_for(fed) - first_seen(layer, fed) / kPage;
+  }
+  return pages * kPage * bytes_per_entry();
 }
 
 }  // namespace fathom

@@ -1,7 +1,8 @@
 // Keys and values of many sequences: pages of one pool shared by all layers and sequences, and per layer and
 // sequence the list of entries that exist, each with its own position. A row that leaves nothing in a layer
 // takes no entry; one that copies a layer below lists that layer's slot. Sequences that begin alike can
-// share pages (fork); a sequence that writes to a shared page copies it first.
+// share pages (fork); a sequence that writes to a shared page copies it first. In a layer with a window,
+// pages whose entries no row to come can see go back to the pool; the lists keep their numbering.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,9 @@ struct KvCacheOptions {
   DType k_type = DType::kF16, v_type = DType::kF16;
   bool key_bias = false;  // room for one with each entry (SkipPolicy::has_key_bias)
   int64_t pages = 0;      // of the pool, for all layers and sequences; 0: as many as full contexts need
+  // Rows of a sequence in one pass at most; 0: as many as the context holds. A layer with a window then needs
+  // pages for its window and these.
+  int64_t pass_rows = 0;
 };
 
 // The pool has no room for the rows. Nothing was changed: try again when other sequences have left.
@@ -44,6 +48,8 @@ class KvCache {
  public:
   static constexpr int64_t kPage = 64;  // entries
   static int64_t pages_for(int64_t entries) { return (entries + kPage - 1) / kPage; }
+  // Pages that a sequence of `rows` rows holds at most, in all layers together.
+  static int64_t pages_for_rows(const ModelConfig& config, int64_t rows, int64_t pass_rows);
 
   KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& options);
 
@@ -54,6 +60,11 @@ class KvCache {
   int64_t rows(int32_t sequence) const {
     return rows_[static_cast<size_t>(sequence)];
   }  // fed so far: the next position
+
+  int64_t pass_rows() const { return options_.pass_rows > 0 ? options_.pass_rows : options_.context; }
+  int64_t longest() const;  // rows of a sequence that has the whole pool for itself and skips nothing
+  // Pages that a sequence takes on the way from `held` rows to `rows`, if it skips nothing.
+  int64_t pages_between(int64_t held, int64_t rows) const;
 
   // Makes room for `rows` more rows of a sequence in every layer, before the pass that appends them, and for
   // those that truncate_layer() took from a layer. More than the context is a UserError, more than the pool a
@@ -71,11 +82,15 @@ class KvCache {
   // emptied.
   void settle(Context& ctx, int32_t sequence, int64_t spoke = -1);
 
+  // Can the sequence be cut at `position`, and go on? Not where a window's entries before it are gone.
+  bool keeps(int32_t sequence, int64_t position) const;
+
   // `to`, which is empty, gets the first `position` rows of `from` and shares their pages. What either of
   // them does later, the other does not see.
   void fork(Context& ctx, int32_t from, int32_t to, int64_t position);
 
-  // Forgets the entries at `position` and after; 0 empties the sequence.
+  // Forgets the entries at `position` and after; 0 empties the sequence. keeps() must hold for fork() and
+  // truncate(), else they are UserErrors.
   void truncate(Context& ctx, int32_t sequence, int64_t position);
   // In one layer only; rows() stays. Where entries are shared with layers above, those must have forgotten
   // theirs: go from the top down.
@@ -85,14 +100,17 @@ class KvCache {
 
   int64_t bytes_per_entry() const;  // of one layer
   int64_t bytes_held() const;       // pages in use, each once
-  int64_t bytes_dense() const;      // what the rows fed would hold if none skipped and none was shared
+  // What the rows fed would hold if none skipped and none was shared: in layers with a window what it sees.
+  int64_t bytes_dense() const;
 
  private:
   // Of one sequence in one layer, as far as the host knows it.
   struct Held {
     std::vector<int32_t> pages;
-    int64_t slots = 0;  // taken at most: exact after settle() and truncate()
-    int64_t rows = 0;   // positions that slots were reserved for
+    int64_t slots = 0;      // taken at most: exact after settle() and truncate()
+    int64_t rows = 0;       // positions that slots were reserved for
+    int64_t gone = 0;       // pages at the front that were given back: a window has passed them
+    int64_t gone_rows = 0;  // no entry at this position or after is gone
   };
   struct Layer {
     KvView view;
@@ -102,6 +120,10 @@ class KvCache {
   Held& held(int64_t layer, int32_t sequence) {
     return layers_[static_cast<size_t>(layer)].held[static_cast<size_t>(sequence)];
   }
+  int64_t first_seen(int64_t layer, int64_t rows) const;
+  int64_t passed_pages(int64_t layer, const Held& held) const;
+  void release_passed(Context& ctx, int64_t layer, int32_t sequence);
+  void check_kept(int32_t sequence, int64_t position) const;
   bool copies_page(const Held& held) const;
   int64_t pages_needed(int32_t sequence, int64_t rows) const;
   void write_page(Context& ctx, int64_t layer, int32_t sequence, int64_t index);
@@ -116,7 +138,8 @@ class KvCache {
   void check_sequence(int32_t sequence) const;
 
   KvCacheOptions options_;
-  std::vector<int64_t> copied_;  // (layers): copied_layer() of each
+  std::vector<int32_t> windows_;  // (layers); 0: all of the past
+  std::vector<int64_t> copied_;   // (layers): copied_layer() of each
   PagePool pool_;
   std::vector<Layer> layers_;
   Tensor lengths_, taken_;  // i32 (layers, sequences): entries listed; slots of own pages that they took

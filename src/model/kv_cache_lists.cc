@@ -30,8 +30,9 @@ void copy_row(Context& ctx, Tensor& list, int64_t from, int64_t to, int64_t coun
 
 void KvCache::settle(Context& ctx, int32_t sequence, int64_t spoke) {
   check_sequence(sequence);
+  const int64_t count = layers();
+  for (int64_t index = 0; index < count; ++index) release_passed(ctx, index, sequence);
   if (!skips_) return;
-  const auto count = static_cast<int64_t>(layers_.size());
   const std::span<const int32_t> taken = read(ctx, taken_, 0, count * options_.sequences);
   for (int64_t index = 0; index < count; ++index)
     keep_slots(held(index, sequence), taken[static_cast<size_t>(index * options_.sequences + sequence)]);
@@ -48,6 +49,7 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
   if (from == to || rows(to) != 0)
     fail("sequence {} has {} rows: only an empty one can be a fork", to, rows(to));
   position = std::clamp<int64_t>(position, 0, rows(from));
+  check_kept(from, position);
   settle(ctx, from);
   for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
@@ -62,9 +64,13 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
     const Held& source = held(index, from);
     Held& mine = held(index, to);
     mine.pages.assign(source.pages.begin(), source.pages.begin() + pages_for(slots));
-    for (const int32_t page : mine.pages) pool_.share(page);
+    for (const int32_t page : mine.pages) {
+      if (page != kNoPage) pool_.share(page);
+    }
     mine.slots = slots;
     mine.rows = std::min(source.rows, position);
+    mine.gone = source.gone;
+    mine.gone_rows = source.gone_rows;
   }
   rows_[static_cast<size_t>(to)] = position;
 }
@@ -72,7 +78,9 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
 void KvCache::truncate(Context& ctx, int32_t sequence, int64_t position) {
   check_sequence(sequence);
   int64_t& fed = rows_[static_cast<size_t>(sequence)];
-  fed = std::clamp<int64_t>(position, 0, fed);
+  position = std::clamp<int64_t>(position, 0, fed);
+  check_kept(sequence, position);
+  fed = position;
   for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
     keep_entries(ctx, index, sequence, fed);
     held(index, sequence).rows = std::min(held(index, sequence).rows, fed);
@@ -105,9 +113,11 @@ void KvCache::keep_entries(Context& ctx, int64_t layer, int32_t sequence, int64_
 void KvCache::keep_slots(Held& held, int64_t slots) {
   held.slots = slots;
   while (static_cast<int64_t>(held.pages.size()) > pages_for(slots)) {
-    pool_.release(held.pages.back());
+    if (held.pages.back() != kNoPage) pool_.release(held.pages.back());
     held.pages.pop_back();
   }
+  held.gone = std::min(held.gone, std::ssize(held.pages));
+  if (held.gone == 0) held.gone_rows = 0;
 }
 
 int64_t KvCache::length(Context& ctx, int64_t layer, int32_t sequence) const {
@@ -128,7 +138,11 @@ int64_t KvCache::own_slots(Context& ctx, int64_t layer, int32_t sequence, int64_
   const std::span<const int32_t> slots = read(ctx, this->layer(layer).entries, sequence, entries);
   for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) {
     const auto page = static_cast<int32_t>(*slot / kPage);
-    if (pool_.layer(page) == layer) return pool_.index(page) * kPage + *slot % kPage + 1;
+    const std::vector<int32_t>& own = held(layer, sequence).pages;
+    const auto index =
+        static_cast<size_t>(pool_.index(page));  // of a page that may have other holders by now
+    if (pool_.layer(page) == layer && index < own.size() && own[index] == page)
+      return pool_.index(page) * kPage + *slot % kPage + 1;
   }
   return 0;
 }

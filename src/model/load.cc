@@ -4,10 +4,12 @@
 
 #include "base/format.h"
 #include "io/file_kind.h"
+#include "model/check_weights.h"
 #include "model/load_sources.h"
 #include "ops/linear/matrix_rows.h"
 #include "quant/formats.h"
 #include "quant/matmul.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 namespace {
@@ -122,6 +124,7 @@ Model load_model(Context& ctx, const std::string& path, const LoadOptions& optio
     }
     if (!stored) fail("{}: tensor '{}' is missing", model.path, name);
     take_weight(ctx, spec, name, *stored, model.path);
+    check_finite(ctx, *spec.tensor, name, model.path);
   }
   source.refuse_rest(model);
   derive_frequencies(model);
@@ -138,6 +141,12 @@ void move_model(Context& ctx, Model& model) {
   if (model.config.tied) model.weights.output = model.weights.embedding;
   move(model.weights.frequencies);
   move(model.weights.local_frequencies);
+  for (auto& block : model.lora.blocks) {
+    for (LoraFactors& factors : block) {
+      if (factors.a) move(factors.a);
+      if (factors.b) move(factors.b);
+    }
+  }
   model.device = ctx.device();
 }
 
@@ -150,6 +159,24 @@ void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {
            name_of(dtype), traits(dtype).block);
     }
     *spec.tensor = convert_tensor(ctx, *spec.tensor, dtype);
+  }
+  if (model.config.tied) model.weights.output = model.weights.embedding;
+}
+
+void hold_in_bf16(Context& ctx, Model& model) {
+  const auto room_of = [](const WeightSpec& spec) { return (spec.shape.numel() + 127) / 128 * 128; };
+  int64_t size = 0, begin = 0;
+  for (const WeightSpec& spec : weight_specs(model.config, model.weights))
+    size += spec.matrix ? room_of(spec) : 0;
+  const Tensor all = Tensor::owned(ctx.device(), DType::kBF16, {size});
+  for (const WeightSpec& spec : weight_specs(model.config, model.weights)) {
+    if (!spec.matrix) continue;
+    const Tensor values = convert_tensor(ctx, spec.tensor->to(ctx, Device::kCpu), DType::kBF16);
+    Tensor place = all.rows(begin, spec.shape.numel()).reshape(spec.shape);
+    copy_bytes(ctx, place.raw(), place.device(), values.raw(), Device::kCpu,
+               static_cast<size_t>(values.nbytes()));
+    *spec.tensor = place;
+    begin += room_of(spec);
   }
   if (model.config.tied) model.weights.output = model.weights.embedding;
 }

@@ -27,6 +27,10 @@ Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype);
 // not whole blocks of that format stays as it is when `keep_unfit`, else it is a UserError.
 void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit);
 
+// Every matrix in bf16 on the context's device, in forward order in one block of memory: those that multiply
+// the same rows (q, k and v; gate and up) are neighbours, which products on a GPU take as one.
+void hold_in_bf16(Context& ctx, Model& model);
+
 // The matrices as this machine multiplies them fastest, the same values bit for bit: for a model that will
 // run and not be trained. It costs a copy: what was mapped from a file is memory of this process after it.
 void arrange_weights(Context& ctx, Model& model);

@@ -9,36 +9,12 @@
 #include "io/llama2c.h"
 #include "io/safetensors.h"
 #include "model/config_gguf.h"
+#include "model/generation_config.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-
-// generation_config.json: sampling defaults, and the full list of tokens that end an answer.
-void read_generation_config(const std::string& path, Model& model) {
-  if (!fs::exists(path)) return;
-  const auto json = nlohmann::json::parse(read_text_file(path, 1 << 20), nullptr, false, true);
-  if (!json.is_object()) fail("{}: expected a JSON object", path);
-  const auto number = [&](const char* key, auto& target) {
-    const auto it = json.find(key);
-    if (it != json.end() && it->is_number())
-      target = it->template get<std::remove_reference_t<decltype(target)>>();
-  };
-  number("temperature", model.generation.temperature);
-  number("top_p", model.generation.top_p);
-  number("top_k", model.generation.top_k);
-  number("min_p", model.generation.min_p);
-  number("repetition_penalty", model.generation.repeat_penalty);
-  const auto sample = json.find("do_sample");
-  if (sample != json.end() && sample->is_boolean() && !sample->get<bool>()) model.generation = {};
-  const auto eos = json.find("eos_token_id");
-  if (eos == json.end()) return;
-  model.config.eos.clear();
-  for (const auto& id : eos->is_array() ? *eos : nlohmann::json::array({*eos})) {
-    if (id.is_number_integer()) model.config.eos.push_back(id.get<int32_t>());
-  }
-}
 
 // The tokenizer the options name, or else the one at `own`.
 void read_tokenizer(const LoadOptions& options, const std::string& own, Model& model) {
@@ -98,7 +74,11 @@ ModelSource open_hf_source(const std::string& dir, const LoadOptions& options) {
   model.path = dir;
   model.format = "hf";
   const std::string config_path = (folder / "config.json").string();
-  model.config = config_from_hf(read_text_file(config_path, 16 << 20), config_path);
+  const std::string config_text = read_text_file(config_path, 16 << 20);
+  model.config = config_from_hf(config_text, config_path);
+  const auto mark =
+      nlohmann::json::parse(config_text, nullptr, false, true).value(kAdaptedKey, nlohmann::json());
+  if (mark.is_string()) model.adapted = mark.get<std::string>();
   std::vector<UnsupportedTensor>
       unsupported;  // masks and the like; a weight among them is reported as missing
   for (NamedTensor& named : read_safetensors_dir(dir, options.mode, &unsupported))
@@ -116,6 +96,7 @@ ModelSource open_gguf_source(const std::string& path, const LoadOptions& options
   model.format = "gguf";
   model.gguf = GgufFile::open(path, options.mode);
   model.config = config_from_gguf(*model.gguf);
+  model.adapted = model.gguf->string(kAdaptedKey, "");
   source.gguf_names = true;
   for (const GgufTensorInfo& info : model.gguf->tensors())
     source.tensors.emplace(info.name, model.gguf->tensor(info));

@@ -2,6 +2,7 @@
 // its tokenizer.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 namespace fathom {
 
 class GgufFile;
+
+inline constexpr const char* kAdaptedKey = "fathom.adapted";  // of Model::adapted, in GGUF and config.json
 
 struct BlockWeights {
   Tensor attention_norm, attention_post_norm, ffn_norm,
@@ -36,6 +39,27 @@ struct ModelWeights {
   Tensor frequencies, local_frequencies;  // f32 (head_dim / 2): derived, on the model's device
 };
 
+// The matrices of a block that a LoRA can change, in forward order.
+enum class Projection : uint8_t { kQ, kK, kV, kO, kGate, kUp, kDown };
+inline constexpr size_t kProjections = 7;
+
+// Low-rank factors beside a matrix W: y = x Wᵀ + scale · (x Aᵀ) Bᵀ.
+struct LoraFactors {
+  Tensor a, b;  // (rank, in), (out, rank); both undefined: the matrix is left alone
+};
+
+struct Lora {
+  int64_t rank = 0;
+  float alpha = 0;
+  float dropout = 0;  // of x, while a tape is attached
+  uint64_t seed = 0;  // of the dropout: training sets it for each step
+  std::vector<std::array<LoraFactors, kProjections>> blocks;  // of each layer; empty: there is none
+  bool merged = false;                                        // the weights have it in them already
+  bool any() const { return !blocks.empty(); }
+  bool beside() const { return any() && !merged; }
+  float scale() const { return alpha / static_cast<float>(rank); }
+};
+
 // What generation_config.json says; a negative value: nothing said.
 struct GenerationDefaults {
   float temperature = -1, top_p = -1, min_p = -1, repeat_penalty = -1;
@@ -45,15 +69,17 @@ struct GenerationDefaults {
 struct Model {
   ModelConfig config;
   ModelWeights weights;
+  Lora lora;                                   // beside the weights: not in weight_specs
   std::shared_ptr<const Tokenizer> tokenizer;  // null when the files have none
   GenerationDefaults generation;
   std::string path, format;              // format: "gguf", "hf", "llama2.c"
   std::string tokenizer_path;            // where the tokenizer was read from
   std::shared_ptr<const GgufFile> gguf;  // the source where it was one: its metadata serves info and save
   Device device = Device::kCpu;
+  std::string adapted;  // the adapter whose LoRA is part of the weights; "": none is known
 
-  int64_t parameters() const;    // a tied output counts once
-  int64_t weight_bytes() const;  // as held
+  int64_t parameters() const;    // a tied output counts once; without a LoRA's factors
+  int64_t weight_bytes() const;  // as held, factors included
 };
 
 }  // namespace fathom

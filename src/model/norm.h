@@ -6,12 +6,15 @@
 
 namespace fathom {
 
-inline Tensor norm(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight) {
-  return rms_norm(ctx, x, weight, {config.norm_eps, config.norm_weight_offset});
+// type: of the result, f32 or bf16 (rms_norm).
+inline Tensor norm(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight,
+                   DType type = DType::kF32) {
+  return rms_norm(ctx, x, weight, {config.norm_eps, config.norm_weight_offset}, type);
 }
 
-inline Tensor norm_before(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight) {
-  return config.norm_placement == NormPlacement::kAfter ? x : norm(ctx, config, x, weight);
+inline Tensor norm_before(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight,
+                          DType type = DType::kF32) {
+  return config.norm_placement == NormPlacement::kAfter ? x : norm(ctx, config, x, weight, type);
 }
 
 inline Tensor norm_after(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight) {

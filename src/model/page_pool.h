@@ -7,6 +7,8 @@
 
 namespace fathom {
 
+inline constexpr int32_t kNoPage = -1;  // where one was
+
 class PagePool {
  public:
   explicit PagePool(int64_t pages);

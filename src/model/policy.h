@@ -81,6 +81,8 @@ class SkipPolicy {
   }
   // Does any Decision carry a key_bias? The cache then stores one with each entry.
   virtual bool has_key_bias() const { return false; }
+  // May a row that skips leave a copy of the keys and values below (SkippedKv::kCopyFromBelow)?
+  virtual bool copies_kv(const ModelConfig&) const { return false; }
   // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
   virtual bool needs_whole_prompt() const { return false; }
   // May a row enter a pass at a later block, with its saved h? Not where the policy remembers more about a
@@ -111,6 +113,7 @@ class ForwardingPolicy : public SkipPolicy {
     return inner_.make_state(ctx, config, sequences);
   }
   bool has_key_bias() const override { return inner_.has_key_bias(); }
+  bool copies_kv(const ModelConfig& config) const override { return inner_.copies_kv(config); }
   bool needs_whole_prompt() const override { return inner_.needs_whole_prompt(); }
   bool resumes() const override { return inner_.resumes(); }
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override {

@@ -23,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kPaddingKey = "tokenizer.ggml.padding_token_id";
+
 // (n) f32. Norm weights as the target stores them: less `to` where the source stores them less `from`. Adding
 // 1 to a small weight rounds it: Gemma's weights in GGUF (1 + w) have 2⁻²³ as their finest step, so w comes
 // back to within 2⁻²⁴, and 1 + w exactly.
@@ -156,6 +158,27 @@ std::string display_name(const std::string& path) {
   return (normal.has_filename() ? normal.stem() : normal.parent_path().filename()).string();
 }
 
+nlohmann::ordered_json json_object(const std::string& text) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(text, nullptr, false);
+  return json.is_object() ? json : nlohmann::ordered_json::object();
+}
+
+// The token that batches are filled up with. Nothing here computes with it: it only goes from file to file.
+// -1: the model's own files name none.
+int64_t padding_token(const Model& model) {
+  int64_t id = -1;
+  if (model.tokenizer && model.tokenizer_path != model.path) return id;  // another vocabulary
+  if (model.gguf) {
+    id = model.gguf->integer(kPaddingKey, -1);
+  } else if (model.format == "hf") {
+    const std::string own = (fs::path(model.path) / "config.json").string();
+    const nlohmann::ordered_json json = json_object(read_text_file(own, 1 << 20));
+    if (json.contains("pad_token_id") && json["pad_token_id"].is_number_integer())
+      id = json["pad_token_id"].get<int64_t>();
+  }
+  return id < model.config.vocab ? id : -1;
+}
+
 // The tokens that begin and end a text. The vocabulary has one end; readers know two more under other names.
 void add_token_ids(const Model& model, std::vector<GgufKeyValue>& metadata) {
   static constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
@@ -171,6 +194,8 @@ void add_token_ids(const Model& model, std::vector<GgufKeyValue>& metadata) {
   const char* bos = "tokenizer.ggml.bos_token_id";
   if (model.config.bos >= 0 && !is_there(metadata, bos))
     metadata.push_back({bos, {GgufType::kU32, int64_t{model.config.bos}}});
+  if (const int64_t id = padding_token(model); id >= 0 && !is_there(metadata, kPaddingKey))
+    metadata.push_back({kPaddingKey, {GgufType::kU32, id}});
 }
 
 void add_vocabulary(const Model& model, std::vector<GgufKeyValue>& metadata) {
@@ -191,6 +216,7 @@ std::vector<GgufKeyValue> gguf_metadata(const Model& model) {
   }
   metadata.push_back({"general.file_type", {GgufType::kU32, gguf_file_type(model)}});
   metadata.push_back({"general.quantization_version", {GgufType::kU32, int64_t{2}}});
+  if (!model.adapted.empty()) metadata.push_back({kAdaptedKey, {GgufType::kString, model.adapted}});
   const bool own_vocabulary = model.gguf && (!model.tokenizer || model.tokenizer_path == model.path);
   if (model.gguf) {
     for (const GgufKeyValue& pair : model.gguf->metadata()) {
@@ -214,6 +240,25 @@ const char* torch_type(const std::vector<NamedTensor>& tensors) {
                                  : "float32";
 }
 
+// config.json, and what it says nothing of in ModelConfig.
+std::string config_json(const Model& model, const ModelConfig& config, const char* dtype) {
+  nlohmann::ordered_json json = json_object(config_to_hf(config, dtype));
+  if (const int64_t id = padding_token(model); id >= 0) json["pad_token_id"] = id;
+  if (!model.adapted.empty()) json[kAdaptedKey] = model.adapted;  // a LoRA was merged into it
+  return json.dump(2) + "\n";
+}
+
+// A vocabulary that was made from a GGUF file does not say which token it is filled up with.
+void add_padding_token(const Model& model, const std::string& path) {
+  const int64_t id = padding_token(model);
+  if (!model.gguf || id < 0 || !fs::exists(path) || id >= model.tokenizer->vocab_size()) return;
+  nlohmann::ordered_json json = json_object(read_text_file(path, 1 << 24));
+  if (json.contains("pad_token")) return;
+  json["pad_token"] = model.tokenizer->token(static_cast<int32_t>(id));
+  write_file_atomically(path,
+                        json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
 // The source's own file where it has one, else what is known of it.
 void write_generation_config(const Model& model, const std::string& path) {
   const fs::path own = fs::path(model.path) / "generation_config.json";
@@ -222,6 +267,7 @@ void write_generation_config(const Model& model, const std::string& path) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   if (model.config.bos >= 0) json["bos_token_id"] = model.config.bos;
   if (!model.config.eos.empty()) json["eos_token_id"] = model.config.eos;
+  if (const int64_t id = padding_token(model); id >= 0) json["pad_token_id"] = id;
   if (!json.empty()) write_file_atomically(path, json.dump(2) + "\n");
 }
 
@@ -266,9 +312,12 @@ SaveSummary save_hf(Context& ctx, const Model& model, const std::string& dir, st
   }
   AtomicFolder folder(dir);
   write_safetensors(folder.file("model.safetensors"), tensors);
-  write_file_atomically(folder.file("config.json"), config_to_hf(config, torch_type(tensors)));
+  write_file_atomically(folder.file("config.json"), config_json(model, config, torch_type(tensors)));
   write_generation_config(model, folder.file("generation_config.json"));
-  if (model.tokenizer) vocab_to_hf(model.tokenizer_path, model.config.vocab, folder.path());
+  if (model.tokenizer) {
+    vocab_to_hf(model.tokenizer_path, model.config.vocab, folder.path());
+    add_padding_token(model, folder.file("tokenizer_config.json"));
+  }
   folder.commit();
   return {static_cast<int64_t>(tensors.size()), total_bytes(tensors)};
 }

@@ -357,6 +357,51 @@ TEST_P(Saving, EndsOfTextAreKept) {
   EXPECT_EQ(load(at("back")).config.eos, model.config.eos);
 }
 
+TEST_P(Saving, AGenerationConfigIsNotTakenOnTrust) {
+  fs::copy(source(), at("source"));
+  const auto read = [&](const std::string& text) {
+    std::ofstream(at("source/generation_config.json")) << text;
+    testing::internal::CaptureStderr();
+    std::string message;
+    try {
+      load(at("source"));
+    } catch (const UserError& error) {
+      message = error.what();
+    }
+    return message + testing::internal::GetCapturedStderr();
+  };
+  const std::string file = at("source/generation_config.json");
+  EXPECT_EQ(read(R"({"temperature": null, "num_beams": 1, "suppress_tokens": [], "top_k": 50.0})"), "");
+  EXPECT_EQ(read(R"({"temperature": "0.6"})"), file + ": 'temperature' must be a finite number, got \"0.6\"");
+  EXPECT_EQ(read(R"({"top_k": 1.5})"), file + ": 'top_k' must be a whole number, got 1.5");
+  EXPECT_EQ(read(R"({"do_sample": 1})"), file + ": 'do_sample' must be true or false, got 1");
+  EXPECT_EQ(read(R"({"eos_token_id": ["</s>"]})"),
+            file + ": 'eos_token_id' must be a whole number, got \"</s>\"");
+  EXPECT_EQ(read(R"({"eos_token_id": 99999999999})"),
+            file + ": 'eos_token_id' must be a whole number, got 99999999999");
+  EXPECT_EQ(read(R"({"eos_token_id": -1})"),
+            file + ": 'eos_token_id' must be a token's id, or a list of them, got -1");
+  EXPECT_EQ(read(R"({"num_beams": 4, "suppress_tokens": [5]})"),
+            "fathom: warning: " + file + ": not used here: num_beams, suppress_tokens\n");
+  EXPECT_NE(read(std::string(100000, '[')).find("expected JSON of at most"), std::string::npos);
+}
+
+// The token that batches are filled up with goes through both formats.
+TEST_P(Saving, ThePaddingTokenIsKept) {
+  fs::copy(source(), at("source"));
+  Json config = Json::parse(read_text_file(at("source/config.json")));
+  config["pad_token_id"] = 7;
+  std::ofstream(at("source/config.json")) << config.dump();
+  save_gguf(ctx_, load(at("source")), at("m.gguf"));
+  EXPECT_EQ(GgufFile::open(at("m.gguf"))->integer("tokenizer.ggml.padding_token_id", -1), 7);
+  const Model back = load(at("m.gguf"));
+  save_hf(ctx_, back, at("back"), {});
+  const auto read = [&](const char* name) { return Json::parse(read_text_file(at(name))); };
+  EXPECT_EQ(read("back/config.json")["pad_token_id"], 7);
+  EXPECT_EQ(read("back/generation_config.json")["pad_token_id"], 7);
+  EXPECT_EQ(read("back/tokenizer_config.json")["pad_token"], back.tokenizer->token(7));
+}
+
 struct GgufRefusal {
   const char *model, *says;
   void (*change)(ModelConfig&);

@@ -1,14 +1,14 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "model/norm.h"
 #include "ops/linear/embed.h"
-#include "ops/linear/linear.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/gather_rows.h"
-#include "ops/rows/soft_cap.h"
+#include "ops/rows/scale_rows.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -41,9 +41,9 @@ Tensor attention_branch(const Pass& pass, int64_t layer, const Tensor& h, const 
 }
 
 Tensor ffn_branch(const Pass& pass, int64_t layer, const Tensor& h, const Decision& decision) {
-  if (!pass.recompute) return mlp(pass.ctx, pass.model, layer, h, decision);
-  return recompute(pass.ctx, [&ctx = pass.ctx, &model = pass.model, layer, h, decision] {
-    return std::vector<Tensor>{mlp(ctx, model, layer, h, decision)};
+  if (!pass.recompute) return mlp(pass.ctx, pass.model, layer, h, decision, pass.batch);
+  return recompute(pass.ctx, [&ctx = pass.ctx, &model = pass.model, batch = pass.batch, layer, h, decision] {
+    return std::vector<Tensor>{mlp(ctx, model, layer, h, decision, batch)};
   })[0];
 }
 
@@ -85,6 +85,7 @@ void block(const Pass& pass, int64_t layer, Tensor& h, PassKv& kv, PassKv& room)
   policy.after_block(ctx, ffn, h, pass.state);
 }
 
+// Returns the last states of the rows that want logits, (logit rows, width); undefined when no row does.
 Tensor run(const Pass& pass, KvCache* cache) {
   Context& ctx = pass.ctx;
   const ModelConfig& config = pass.model.config;
@@ -93,8 +94,10 @@ Tensor run(const Pass& pass, KvCache* cache) {
   if (config.embedding_norm) h = norm(ctx, config, h, weights.embedding_norm);
   pass.policy.begin(ctx, pass.model, pass.batch, pass.state);
   std::array<PassKv, 2> kv, room;  // of the layers with the model's RoPE, and of those with the local one
+  const bool copied = ctx.tape() && pass.policy.copies_kv(config);  // only a tape's activations may be bf16
   for (size_t kind = 0; kind < kv.size(); ++kind) {
     kv[kind].cache = cache;
+    kv[kind].copied = copied;
     if (cache || ctx.tape() || (kind == 1 && !config.has_local_rope)) continue;
     const Shape shape{pass.batch.rows(), config.kv_heads, config.head_dim};
     room[kind].k = Tensor::empty(ctx, DType::kF32, shape);
@@ -105,37 +108,70 @@ Tensor run(const Pass& pass, KvCache* cache) {
     block(pass, layer, h, kv[kind], room[kind]);
   }
   if (pass.batch.logit_rows.is_none()) return {};
-  return output_logits(ctx, pass.model, gather_rows(ctx, h, pass.batch.logit_rows));
+  return gather_rows(ctx, h, pass.batch.logit_rows);
+}
+
+// Weights in fours are split between fours.
+Tensor first_rows(const Tensor& weight, int64_t count) {
+  if (weight.layout() == Layout::kFours) count = (count + 3) / 4 * 4;
+  return weight.rows(0, std::min(count, weight.dim(0)));
+}
+
+Tensor logits_of(const Pass& pass, KvCache* cache) {
+  const Tensor h = run(pass, cache);
+  if (!h) return {};
+  OutputRows rows = output_rows(pass.ctx, pass.model, h);
+  if (pass.batch.vocab > 0) rows.weight = first_rows(rows.weight, pass.batch.vocab);
+  return output_logits(pass.ctx, rows);
 }
 
 }  // namespace
 
-Tensor output_logits(Context& ctx, const Model& model, const Tensor& h) {
-  const ModelConfig& config = model.config;
-  const Tensor logits = linear(ctx, norm(ctx, config, h, model.weights.final_norm), model.weights.output);
-  return config.logit_soft_cap > 0 ? soft_cap(ctx, logits, config.logit_soft_cap) : logits;
+OutputRows output_rows(Context& ctx, const Model& model, const Tensor& h) {
+  const DType type = activation_type(ctx, model, model.weights.output);
+  return {norm(ctx, model.config, h, model.weights.final_norm, type), model.weights.output,
+          model.config.logit_soft_cap};
 }
 
-Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h) {
+Tensor output_logits(Context& ctx, const Model& model, const Tensor& h) {
+  return output_logits(ctx, output_rows(ctx, model, h));
+}
+
+DType activation_type(const Context& ctx, const Model& model, const Tensor& weight) {
+  const bool bf16 =
+      ctx.device() == Device::kCuda && ctx.tape() && weight.dtype() == DType::kBF16 && !model.lora.beside();
+  return bf16 && weight.dim(1) % 8 == 0 && weight.dim(1) <= kWidestBf16Norm ? DType::kBF16 : DType::kF32;
+}
+
+Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h, DType type) {
   const BlockWeights& weights = model.weights.blocks[static_cast<size_t>(layer)];
   return norm_before(ctx, model.config, h,
-                     unit == Unit::kAttention ? weights.attention_norm : weights.ffn_norm);
+                     unit == Unit::kAttention ? weights.attention_norm : weights.ffn_norm, type);
 }
 
 Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
-                    const Decision& decision, const RowSet& rows) {
-  if (decision.input) return gather_rows(ctx, decision.input, rows);
-  return unit_input(ctx, model, layer, unit, gather_rows(ctx, h, rows));
+                    const Decision& decision, const RowSet& rows, DType type) {
+  if (decision.input_gate) type = DType::kF32;
+  const Tensor x = decision.input ? gather_rows(ctx, decision.input, rows)
+                                  : unit_input(ctx, model, layer, unit, gather_rows(ctx, h, rows), type);
+  if (!decision.input_gate) return x;
+  return scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows));
 }
 
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
                PolicyState& state) {
-  return run({ctx, model, batch, policy, state}, &cache);
+  return logits_of({ctx, model, batch, policy, state}, &cache);
 }
 
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, FreshPass pass, const SkipPolicy& policy,
                PolicyState& state) {
-  return run({ctx, model, batch, policy, state, pass.recompute}, nullptr);
+  return logits_of({ctx, model, batch, policy, state, pass.recompute}, nullptr);
+}
+
+OutputRows forward_to_output(Context& ctx, const Model& model, const Batch& batch, FreshPass pass,
+                             const SkipPolicy& policy, PolicyState& state) {
+  const Tensor h = run({ctx, model, batch, policy, state, pass.recompute}, nullptr);
+  return h ? output_rows(ctx, model, h) : OutputRows();
 }
 
 }  // namespace fathom

@@ -190,6 +190,35 @@ TEST(Skipping, SkippedRowsCostNothing) {
   EXPECT_EQ((ctx.counters().total() - before).madds, expected);
 }
 
+// What losses take instead of logits; gemma2 caps them.
+TEST(Output, RowsUpToTheMatrixMakeTheLogits) {
+  for (const char* name : {"llama3", "gemma2"}) {
+    Context ctx({.threads = 2});
+    const ArenaScope scope(ctx);
+    const Model model = load_model(ctx, fixture(name));
+    std::vector<BatchRow> rows;
+    for (const int32_t id : random_ids(model.config.vocab, 9, 3))
+      rows.push_back({id, static_cast<int32_t>(rows.size()), 0, rows.size() % 2 == 0});
+    const auto values = [&](const Tensor& t) {
+      std::vector<float> out(static_cast<size_t>(t.numel()));
+      copy_to_host(ctx, t, out);
+      return out;
+    };
+    PolicyState state;
+    const Batch batch = make_batch(ctx, rows);
+    const Work before = ctx.counters().total();
+    const OutputRows output = forward_to_output(ctx, model, batch, FreshPass{}, DensePolicy(), state);
+    EXPECT_EQ((ctx.counters().total() - before).madds, dense_work(model.config, rows).block_madds) << name;
+    EXPECT_EQ(output.x.shape(), (Shape{5, model.config.width}));
+    EXPECT_EQ(values(output_logits(ctx, output)),
+              values(forward(ctx, model, batch, FreshPass{}, DensePolicy(), state)))
+        << name;
+    for (BatchRow& row : rows) row.wants_logits = false;
+    EXPECT_FALSE(
+        forward_to_output(ctx, model, make_batch(ctx, rows), FreshPass{}, DensePolicy(), state).x.defined());
+  }
+}
+
 TEST(Accounting, DenseWorkMatchesTheClosedForm) {
   for (const char* name : {"llama3", "mistral", "gemma2", "qwen3"}) {
     Context ctx({.threads = 2});

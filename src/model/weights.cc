@@ -129,6 +129,11 @@ int64_t Model::parameters() const {
 int64_t Model::weight_bytes() const {
   int64_t total = 0;
   for (const WeightSpec& spec : weight_specs(*this)) total += spec.tensor->nbytes();
+  for (const auto& block : lora.blocks) {
+    for (const LoraFactors& factors : block) {
+      if (factors.a) total += factors.a.nbytes() + factors.b.nbytes();
+    }
+  }
   return total;
 }
 

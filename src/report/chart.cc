@@ -7,7 +7,7 @@
 namespace fathom {
 namespace {
 
-struct Range {
+struct Interval {
   double low = INFINITY, high = -INFINITY;
   void add(double value) {
     if (!std::isfinite(value)) return;
@@ -21,7 +21,7 @@ bool stands_on_base(const Series& series) {
 }
 
 // What the data need: error bars and bases inside, a little air where nothing stands on the edge.
-void set_limits(Axis& axis, Range range, bool air_below) {
+void set_limits(Axis& axis, Interval range, bool air_below) {
   if (!(range.low <= range.high)) range = {0, 1};
   const double span =
       range.high > range.low ? range.high - range.low : std::max(1e-6, std::abs(range.high) * 0.1);
@@ -53,7 +53,7 @@ std::string tick_text(double value) {
 }
 
 Chart with_limits(Chart chart) {
-  Range x, y;
+  Interval x, y;
   bool bars = false, stands = false;
   for (const Series& series : chart.series) {
     bars = bars || series.style == Series::Style::kBars;

@@ -1,21 +1,19 @@
 #include "skip/adapter.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/format.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
-#include "base/sha256.h"
 #include "io/atomic_file.h"
 #include "io/atomic_folder.h"
 #include "io/safetensors.h"
 #include "model/load.h"
-#include "model/weights.h"
-#include "quant/half.h"
+#include "skip/lora_files.h"
 
 namespace fathom {
 namespace {
@@ -28,42 +26,6 @@ constexpr const char *kConfigFile = "adapter_config.json", *kTensorFile = "adapt
 constexpr const char *kPeftType = "FATHOM_SKIP", *kPrefix = "base_model.model.";
 constexpr size_t kMostConfigBytes = size_t{16} << 20;
 constexpr int kMostDepth = 32;
-
-std::string shape_text(const ModelConfig& c) {
-  return fmt::format("width {}, layers {}, heads {}, kv_heads {}, head_dim {}, ffn_width {}, vocab {}",
-                     c.width, c.layers, c.heads, c.kv_heads, c.head_dim, c.ffn_width, c.vocab);
-}
-
-// The tokens by their bytes. Ids without a token of their own are left out: GGUF files fill them up with
-// names.
-std::string tokenizer_hash(const Tokenizer* tokenizer) {
-  if (!tokenizer) return "";
-  Sha256 hash;
-  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
-    const std::string piece = tokenizer->piece(id, true);
-    if (piece.empty() || piece == fmt::format("[PAD{}]", id) || piece == fmt::format("[EMPTY_{}]", id))
-      continue;
-    hash.add(fmt::format("{} {}\n", id, piece.size()));
-    hash.add(piece);
-  }
-  return hash.hex();
-}
-
-// As they multiply, whether the file holds them less one or not.
-std::string norms_hash(Context& ctx, const Model& model) {
-  Sha256 hash;
-  std::vector<float> values;
-  std::vector<uint16_t> halves;
-  for (const WeightSpec& spec : weight_specs(model)) {
-    if (!spec.norm) continue;
-    values.resize(static_cast<size_t>(spec.tensor->numel()));
-    copy_to_host(ctx, *spec.tensor, values);
-    halves.clear();
-    for (const float value : values) halves.push_back(bf16_of_f32(value + model.config.norm_weight_offset));
-    hash.add(std::as_bytes(std::span(halves)));
-  }
-  return hash.hex();
-}
 
 Json parse_config(const std::string& path) {
   const auto shallow = [&](int depth, Json::parse_event_t, Json&) {
@@ -95,8 +57,6 @@ const Json& object_of(const Json& json, const char* key, const std::string& wher
 // Is it an adapter of ours, of a version that we read?
 void check_kind(const Json& json, const std::string& where) {
   const std::string type = text_of(json, "peft_type", where);
-  if (type == "LORA")
-    fail("{}: a LoRA adapter changes weights and skips nothing: merge it into its base model first", where);
   if (type != kPeftType) fail("{}: peft_type must be \"{}\", got \"{}\"", where, kPeftType, printable(type));
   if (!json.contains("format_version") || !json["format_version"].is_number_integer())
     fail("{}: 'format_version' must be a whole number", where);
@@ -176,20 +136,6 @@ Json controllers_json(MethodPolicy& policy) {
 
 }  // namespace
 
-Fingerprint fingerprint(Context& ctx, const Model& model) {
-  return {shape_text(model.config), tokenizer_hash(model.tokenizer.get()), norms_hash(ctx, model)};
-}
-
-std::string fingerprint_difference(const Fingerprint& adapter, const Fingerprint& model) {
-  if (adapter.shape != model.shape)
-    return fmt::format("it was made for a model of {}, this one has {}", printable(adapter.shape),
-                       model.shape);
-  if (!adapter.tokenizer.empty() && !model.tokenizer.empty() && adapter.tokenizer != model.tokenizer)
-    return "it was made for a model with another tokenizer";
-  if (adapter.norms != model.norms) return "it was made for a model with other RMSNorm weights";
-  return "";
-}
-
 void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy, const Model& model,
                   const AdapterExtra& extra) {
   AtomicFolder out(folder);
@@ -197,16 +143,26 @@ void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy,
   for (const MethodParameter& parameter : policy.parameters(model.config))
     tensors.push_back({kPrefix + parameter.name, host_values(ctx, parameter)});
   write_safetensors(out.file(kTensorFile), tensors);
+  const std::string base = extra.base_model.empty() ? model.path : extra.base_model;
+  if (model.lora.any()) {
+    fs::create_directories(out.file(kLoraFolder));
+    write_lora(ctx, out.file(kLoraFolder), model, base);
+  }
   const Fingerprint print = fingerprint(ctx, model);
-  const Json json{
-      {"peft_type", kPeftType},
-      {"format_version", kFormatVersion},
-      {"base_model_name_or_path", extra.base_model.empty() ? model.path : extra.base_model},
-      {"target_modules", {"self_attn", "mlp"}},
-      {"method", Json::parse(policy.to_json())},
-      {"controllers", controllers_json(policy)},
-      {"fingerprint", {{"shape", print.shape}, {"tokenizer", print.tokenizer}, {"norms", print.norms}}},
-      {"calibration", calibration_json(extra.calibration)}};
+  Json json{{"peft_type", kPeftType},
+            {"format_version", kFormatVersion},
+            {"base_model_name_or_path", base},
+            {"target_modules", {"self_attn", "mlp"}},
+            {"method", Json::parse(policy.to_json())},
+            {"controllers", controllers_json(policy)},
+            {"fingerprint",
+             {{"shape", print.shape},
+              {"tokenizer", print.tokenizer},
+              {"norms", print.norms},
+              {"projections", extra.projections.empty() ? print.projections : extra.projections}}},
+            {"calibration", calibration_json(extra.calibration)}};
+  if (!extra.trained.empty()) json["trained"] = calibration_json(extra.trained);
+  if (model.lora.any()) json["lora"] = kLoraFolder;
   write_file_atomically(out.file(kConfigFile),
                         json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   out.commit();
@@ -220,28 +176,91 @@ void save_calibration(const std::string& folder, const std::string& calibration)
   write_file_atomically(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+namespace {
+
+// The base's, as the adapter's config has it.
+Fingerprint stored_fingerprint(const Json& json, const std::string& where) {
+  const Json& print = object_of(json, "fingerprint", where);
+  Fingerprint stored{
+      text_of(print, "shape", where), text_of(print, "tokenizer", where), text_of(print, "norms", where), {}};
+  if (!print.contains("projections")) return stored;
+  const Json& list = print["projections"];
+  if (!list.is_array() || list.size() != kProjectionCount)
+    fail("{}: 'projections' must be a list of {} numbers", where, kProjectionCount);
+  for (const Json& each : list) {
+    if (!each.is_number()) fail("{}: 'projections' must be a list of {} numbers", where, kProjectionCount);
+    stored.projections.push_back(each.get<float>());
+  }
+  return stored;
+}
+
+void check_fingerprint(const Fingerprint& stored, const Fingerprint& model, const std::string& folder,
+                       bool force) {
+  constexpr double kMostDifference = 0.12;
+  const std::string difference = fingerprint_difference(stored, model);
+  if (!difference.empty() && !force)
+    fail("{}: the adapter does not fit this model: {} (it loads nevertheless where that is forced)",
+         printable(folder), difference);
+  const double apart = difference.empty() ? projection_difference(stored, model) : 0;
+  if (apart > kMostDifference)
+    log_warn(
+        fmt::format("{} was made for other weights: these are {:.0f} % away (rounding to four bits: 8 %)",
+                    printable(folder), 100 * apart));
+}
+
+void check_unadapted(const Model& model, const std::string& folder, bool force) {
+  if (!model.adapted.empty() && !force)
+    fail(
+        "{}: the LoRA of {} is part of {} already: this one would be added to it (it is where that is "
+        "forced)",
+        printable(folder), printable(model.adapted), printable(model.path));
+}
+
+// What PEFT wrote: weights change, nothing is skipped.
+Adapter load_peft(Context& ctx, const std::string& folder, const Json& json, const Model& model, bool force) {
+  check_unadapted(model, folder, force);
+  Adapter adapter;
+  adapter.lora = read_lora(ctx, folder, model.config);
+  adapter.policy = MethodPolicy::from_json(R"({"name": "dense"})", folder);
+  const Json base = json.value("base_model_name_or_path", Json());
+  if (base.is_string()) adapter.extra.base_model = base.get<std::string>();
+  return adapter;
+}
+
+}  // namespace
+
 Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model, bool force) {
   const std::string where = folder + "/" + kConfigFile, tensors = folder + "/" + kTensorFile;
   if (!fs::is_regular_file(where)) fail("{} is no adapter: it has no {}", printable(folder), kConfigFile);
   const Json json = parse_config(where);
+  if (json.value("peft_type", Json()) == "LORA") return load_peft(ctx, folder, json, model, force);
   check_kind(json, where);
   if (!fs::exists(tensors) && fs::exists(folder + "/adapter_model.bin"))
     fail("{}: adapter_model.bin is a pickle, which may hold code: save it as {}", printable(folder),
          kTensorFile);
-  const Json& print = object_of(json, "fingerprint", where);
-  const std::string difference = fingerprint_difference(
-      {text_of(print, "shape", where), text_of(print, "tokenizer", where), text_of(print, "norms", where)},
-      fingerprint(ctx, model));
-  if (!difference.empty() && !force)
-    fail("{}: the adapter does not fit this model: {} (it loads nevertheless where that is forced)",
-         printable(folder), difference);
+  const Fingerprint stored = stored_fingerprint(json, where), own = fingerprint(ctx, model);
+  check_fingerprint(stored, own, folder, force);
   Adapter adapter;
   adapter.policy = MethodPolicy::from_json(object_of(json, "method", where).dump(), where);
-  adapter.policy->check(model.config);
-  read_tensors(ctx, tensors, *adapter.policy, model);
+  try {
+    adapter.policy->check(model.config);
+    read_tensors(ctx, tensors, *adapter.policy, model);
+  } catch (const UserError& error) {
+    const std::string difference = fingerprint_difference(stored, own);
+    if (difference.empty()) throw;
+    fail("{}: the adapter cannot be forced onto this model: {}", printable(folder), difference);
+  }
   read_controllers(json, *adapter.policy, where);
+  if (json.contains("lora")) {
+    if (text_of(json, "lora", where) != kLoraFolder)
+      fail("{}: 'lora' must be \"{}\", got {}", where, kLoraFolder, printable(json["lora"].dump()));
+    check_unadapted(model, folder, force);
+    adapter.lora = read_lora(ctx, folder + "/" + kLoraFolder, model.config);
+  }
+  adapter.extra.projections = stored.projections;
   adapter.extra.base_model = text_of(json, "base_model_name_or_path", where);
   if (json.contains("calibration")) adapter.extra.calibration = object_of(json, "calibration", where).dump();
+  if (json.contains("trained")) adapter.extra.trained = object_of(json, "trained", where).dump();
   return adapter;
 }
 

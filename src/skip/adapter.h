@@ -5,29 +5,21 @@
 #include <memory>
 #include <string>
 
+#include "model/lora.h"
+#include "skip/fingerprint.h"
 #include "skip/method_policy.h"
 
 namespace fathom {
 
-// Which model an adapter belongs to: equal for the same model as a GGUF file or a Hugging Face folder,
-// quantised or not, because quantisation leaves the norms alone.
-struct Fingerprint {
-  std::string shape;      // "width 576, layers 30, …"
-  std::string tokenizer;  // sha256 of its tokens; "": the model has none
-  std::string norms;      // sha256 of all RMSNorm weights as bf16, in forward order
-};
-Fingerprint fingerprint(Context& ctx, const Model& model);
-
-// "" when the adapter fits, else what differs. A model without a tokenizer fits any.
-std::string fingerprint_difference(const Fingerprint& adapter, const Fingerprint& model);
-
 struct AdapterExtra {
-  std::string base_model;          // name or path of the base
-  std::string calibration = "{}";  // a JSON object: thresholds for budgets (infer/calibrate.h)
+  std::string base_model;               // name or path of the base
+  std::string calibration = "{}";       // a JSON object: thresholds for budgets (infer/calibrate.h)
+  std::vector<float> projections = {};  // of the base that it was made for; empty: the given model's
+  std::string trained = {};  // a JSON object: what it serves with unasked (infer/trained_rule.h); "": none
 };
 
 // The folder appears whole or not at all; one that exists already is a UserError. Every number must be
-// finite.
+// finite. A LoRA of the model goes into a folder inside (skip/lora_files.h).
 void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy, const Model& model,
                   const AdapterExtra& extra = {});
 
@@ -36,11 +28,13 @@ void save_calibration(const std::string& folder, const std::string& calibration)
 
 struct Adapter {
   std::unique_ptr<MethodPolicy> policy;  // its tensors f32, on the model's device
+  Lora lora;                             // f32, on the CPU; none where the adapter has none
   AdapterExtra extra;
 };
 
-// Whatever does not fit is a UserError of one line. A fingerprint of another model is one, too, unless
-// `force`.
+// Whatever does not fit is a UserError of one line. A fingerprint of another model is one, too, and a LoRA
+// for a model that has one merged already, unless `force`. Other matrices are a warning. A folder that PEFT
+// wrote is a LoRA with the method dense.
 Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model, bool force = false);
 
 }  // namespace fathom

@@ -173,11 +173,15 @@ TEST_F(AdapterTest, AnotherModelIsRefusedUnlessForced) {
   wide.ffn_width = 64;
   Rig third(R"({"name": "priced"})", wide);
   EXPECT_NE(refusal(third, at("a")).find("ffn_width 40"), std::string::npos);
+  EXPECT_EQ(refusal(third, at("a"), true), "");  // no tensor of this method is as wide as an FFN
   ModelConfig deep = tiny_config();
   deep.layers = 5;
   deep.windows.assign(5, 0);
   Rig fourth(R"({"name": "priced"})", deep);
-  EXPECT_NE(refusal(fourth, at("a"), true).find("missing"), std::string::npos);  // force cannot make it fit
+  const std::string deeper = refusal(fourth, at("a"), true);
+  EXPECT_NE(deeper.find("cannot be forced onto this model: it was made for a model of width"),
+            std::string::npos)
+      << deeper;
 }
 
 TEST_F(AdapterTest, ConfigsThatAreNotOursAreRefused) {
@@ -188,7 +192,7 @@ TEST_F(AdapterTest, ConfigsThatAreNotOursAreRefused) {
     EXPECT_REFUSED(folder, words);
   };
   EXPECT_REFUSED(at("nowhere"), "no adapter_config.json");
-  refuse([](Json& j) { j["peft_type"] = "LORA"; }, "LoRA");
+  refuse([](Json& j) { j["peft_type"] = "LORA"; }, "'r' must be a number");
   refuse([](Json& j) { j["peft_type"] = "IA3"; }, "FATHOM_SKIP");
   refuse([](Json& j) { j.erase("peft_type"); }, "peft_type");
   refuse([](Json& j) { j["format_version"] = 2; }, "format_version 2");

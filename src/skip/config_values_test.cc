@@ -56,6 +56,18 @@ const Hint kHints[] = {
     {"calm", "threshold", "", {"0.02"}},
     {"free", "threshold", "", {"0.02"}},
     {"free", "exit_layer", "", {"2"}},
+    {"nested", "lists", "", {"[0.5]"}},
+    {"nested", "layer", "", {"2"}},
+    {"nested", "band", "", {"0", "2"}},
+    {"nested", "centre_block", "", {"4"}},
+    {"nested", "sequence_spread", "", {"1"}},
+    {"nested", "row_spread", "", {"0"}},
+    {"nested", "regression_rows", "", {"5"}},
+    {"nested", "search",
+     R"(, "layer": 0, "cost_context": 16, "lists": [0.95, 0.85, 0.75, 0.65, 0.5, 0.35, 0.2])"},
+    {"nested", "cost_context", "", {"1"}},
+    {"nested", "seed", R"(, "choice": "random")"},
+    {"nested", "order", "", {"[7, 6, 5, 4, 3, 2]"}},
     {"layer_skip", "loss_every", "", {"2"}},
 };
 

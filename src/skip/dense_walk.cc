@@ -22,7 +22,7 @@ void DenseWalk::run(int64_t unit, Tensor& h) const {
   everybody.kept = RowSet::all(h.dim(0));
   PassKv kv;
   const Tensor branch = unit % 2 == 0 ? attend(ctx_, model_, unit / 2, h, everybody, batch_, kv)
-                                      : mlp(ctx_, model_, unit / 2, h, everybody);
+                                      : mlp(ctx_, model_, unit / 2, h, everybody, batch_);
   add_rows_to(ctx_, h, everybody.kept, branch);
 }
 

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "model/transformer.h"
 #include "ops/loss/cross_entropy.h"
+#include "ops/loss/output_loss.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/gather_rows.h"
@@ -50,13 +51,14 @@ void keep(Context& ctx, Tensor& slot, const Tensor& h) {
   }
 }
 
-// The cross-entropy of an early state through the output matrix. Its logits are not kept for the gradients: a
-// vocabulary for each layer would be more than the rest of the model.
+// The cross-entropy of an early state through the output matrix. Nothing of it is kept for the gradients: a
+// vocabulary for each layer (on a GPU, a gradient of the output matrix) would be more than the rest of the
+// model.
 Tensor exit_loss(Context& ctx, const LossInput& input, const Tensor& h) {
   return recompute(ctx, [&ctx, &model = input.model, rows = input.batch.logit_rows, h,
                          targets = input.targets, weights = input.weights] {
-    const Tensor logits = output_logits(ctx, model, gather_rows(ctx, h, rows));
-    return std::vector<Tensor>{cross_entropy(ctx, logits, targets, weights)};
+    const OutputRows output = output_rows(ctx, model, gather_rows(ctx, h, rows));
+    return std::vector<Tensor>{output_cross_entropy(ctx, output, targets, weights)};
   })[0];
 }
 
@@ -88,10 +90,12 @@ class ExitMethod : public Method {
     std::vector<float> shares;
     float total = 0;
     for (const float weight : weights) total += weight;
+    // First, so that the gradients of the exits reach the output matrix before its own.
+    const Tensor deepest = output_cross_entropy(ctx, input.output, input.targets, input.weights);
     for (size_t layer = 0; layer < weights.size(); ++layer) {
       if (weights[layer] == 0) continue;
       const bool last = layer + 1 == weights.size();
-      terms.push_back(last ? cross_entropy(ctx, input.logits, input.targets, input.weights)
+      terms.push_back(last ? deepest
                            : exit_loss(ctx, input, state_after(input.state, static_cast<int64_t>(layer))));
       shares.push_back(weights[layer] / total);
     }
@@ -117,7 +121,9 @@ class ConfidentExit : public ExitMethod {
 
   // One confidence to leave with, the same after every block.
   float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
-  MethodTraits traits() const override { return {.units = Units::kBlock, .resumes = false}; }  // its doubt
+  MethodTraits traits() const override {  // what it does not resume is its doubt
+    return {.units = Units::kBlock, .resumes = false, .own_rule = "a row leaves where it is sure enough"};
+  }
 
   void score(UnitCall& call, Decision& decision) const override {
     if (call.state.training || call.input.unit == Unit::kFfn) return;
@@ -235,7 +241,7 @@ class Free final : public ConfidentExit {
     const int64_t exit = first_exit(input.model.config);
     if (!recorded(input.state) || exit >= input.model.config.layers) return {};
     const Tensor& shallow = state_after(input.state, exit - 1);
-    std::vector<Tensor> terms{cross_entropy(ctx, input.logits, input.targets, input.weights),
+    std::vector<Tensor> terms{output_cross_entropy(ctx, input.output, input.targets, input.weights),
                               exit_loss(ctx, input, shallow)};
     std::vector<float> weights{1.0f, 1.0f};
     if (config_.state_weight != 0) {
@@ -309,7 +315,10 @@ class LayerSkip final : public ExitMethod {
     if (config_.loss_every < 1) fail("layer_skip: loss_every must be at least 1, got {}", config_.loss_every);
   }
   MethodTraits traits() const override {
-    return {.units = Units::kBlock, .opens_fully = config_.exit_layer == 0};
+    const bool all = config_.exit_layer == 0;
+    return {.units = Units::kBlock,
+            .opens_fully = all,
+            .own_rule = all ? "everything runs" : "the blocks before the exit run"};
   }
   // Nobody looks at the blocks after a fixed exit; a row dropped in training is seen by the others.
   SkippedKv skipped_kv(bool training) const override {

@@ -76,8 +76,8 @@ double training_loss(Rig& rig, const Rows& rows, const TrainOptions& options = {
   }
   if (options.tape) recording = std::make_unique<TapeScope>(ctx, tape);
   const RecordingScope heard(ctx, options.records);
-  const Tensor logits = forward(ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
-  const Tensor loss = rig.policy->loss(ctx, {rig.model, batch, logits, {}, targets, weight, *state});
+  const OutputRows output = forward_to_output(ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
+  const Tensor loss = rig.policy->loss(ctx, {rig.model, batch, output, {}, targets, weight, *state});
   float value = 0;
   copy_to_host(ctx, loss, std::span(&value, 1));
   if (options.weight) {

@@ -93,9 +93,8 @@ struct GateSkipConfig {
     v("sparsity_weight", sparsity_weight, "λ_S");
     v("init_std", init_std, "of the gates' weights at the start");
     v("rows_kept", rows_kept,
-      "the paper's b at inference: share of rows kept per layer under --decide batch_quantile; the fixed "
-      "target "
-      "of kl_released");
+      "the paper's b at inference: share of rows kept per layer by the rule batch_quantile; the fixed "
+      "target of kl_released");
     v("skip", skip, "which units may skip; a gate that skips nothing still scales");
     v("every_second_layer", every_second_layer, "only odd blocks skip");
     v("two_stage", two_stage,

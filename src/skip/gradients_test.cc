@@ -47,6 +47,7 @@ const TrainCase kCases[] = {
     {R"({"name": "free", "state_weight": 0})"},
     {R"({"name": "layer_skip", "dropout": 0.6})"},
     {R"({"name": "attention_drop"})"},
+    {R"({"name": "nested", "objective": "distill", "head_weight": 0})"},
     {R"({"name": "priced", "detached": false})", Through::kMask},
     {R"({"name": "mind_skip", "pool": "prefix:3", "loss_weight": 0})", Through::kMask},
     {R"({"name": "mind_skip", "pool": "full", "loss_weight": 0, "units": "mlp"})", Through::kMask},

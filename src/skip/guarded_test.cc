@@ -22,7 +22,10 @@ std::vector<std::string> recipes() {
         R"({"name": "gate_skip", "init": "harm_order", "copy_kv": true})",
         R"({"name": "gate_skip", "two_stage": true, "net": "mlp"})",
         R"({"name": "gate_skip", "sparsity": "kl", "share_end": 0.5})",
-        R"({"name": "random", "keyed_by": "text"})", R"({"name": "skip_middle", "controller": "adaptive"})",
+        R"({"name": "nested", "init": "harm_order", "ridge": 0.1, "regression_rows": 5})",
+        R"({"name": "nested", "centre_block": 4, "alpha": 0.5, "protect_rows": 2})",
+        R"({"name": "nested", "choice": "random"})", R"({"name": "random", "keyed_by": "text"})",
+        R"({"name": "skip_middle", "controller": "adaptive"})",
         R"({"name": "calm", "confidence": "similarity"})", R"({"name": "free", "state_weight": 0.5})",
         R"({"name": "skip_layer", "units": "both", "router": "sigmoid"})"})
     all.emplace_back(more);

@@ -98,14 +98,24 @@ double unit_madds(const ModelConfig& config, int64_t unit, int64_t context) {
   return avoided_madds(config, unit % 2 == 0 ? Unit::kAttention : Unit::kFfn, SkippedKv::kHide, context);
 }
 
-size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
-                    SkippedKv skipped_kv, int64_t cost_context) {
+std::vector<double> shares_left(const ModelConfig& config, std::span<const int32_t> order,
+                                SkippedKv skipped_kv, int64_t cost_context) {
   const double total = static_cast<double>(config.layers) *
                        (unit_madds(config, 0, cost_context) + unit_madds(config, 1, cost_context));
+  std::vector<double> shares;
   double left = total;
+  for (const int32_t unit : order) {
+    left -= avoided_madds_at(config, unit, skipped_kv, cost_context);
+    shares.push_back(left / total);
+  }
+  return shares;
+}
+
+size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
+                    SkippedKv skipped_kv, int64_t cost_context) {
+  const std::vector<double> left = shares_left(config, order, skipped_kv, cost_context);
   size_t gone = 0;
-  while (gone < order.size() && left > share * total * (1 + 1e-9))
-    left -= avoided_madds_at(config, order[gone++], skipped_kv, cost_context);
+  while (gone < order.size() && goes_at(share, gone == 0 ? 1.0 : left[gone - 1])) ++gone;
   return gone;
 }
 

@@ -24,6 +24,14 @@ std::vector<double> unit_harm(Context& ctx, const PrepareInput& input, std::span
 // Harm over the multiply-adds that skipping avoids, for each of the 2L units; infinite in protected layers.
 std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t cost_context);
 
+// The share of the block multiply-adds that is left when the units of an order up to each have gone.
+std::vector<double> shares_left(const ModelConfig& config, std::span<const int32_t> order,
+                                SkippedKv skipped_kv, int64_t cost_context = 1024);
+// Does a unit go, before which `left` was left, so that at most `share` is?
+inline bool goes_at(double share, double left) {
+  return left > share * (1 + 1e-9);
+}
+
 // How many of the first units of an order must go so that at most `share` of the block multiply-adds is left.
 size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
                     SkippedKv skipped_kv, int64_t cost_context = 1024);

@@ -43,14 +43,17 @@ std::vector<MethodCase> method_cases() {
            R"({"name": "random", "skipped_kv": "hide"})",
            R"({"name": "random", "skipped_kv": "copy"})",
            R"({"name": "random", "keyed_by": "text"})",
+           R"({"name": "nested", "choice": "random"})",
+           R"({"name": "nested", "centre_block": 4, "protect_rows": 2, "alpha": 0.7})",
+           R"({"name": "nested", "band": 0, "lists": [0.7, 0.5], "skipped_kv": "copy"})",
            R"({"name": "skip_middle", "blend": "gate_skip"})",
            R"({"name": "highway", "score": "random", "decide": "random"})",
        }) {
     cases.push_back({json, Shaped::kLlama, 0.6f});
   }
-  for (const char* json :
-       {R"({"name": "gate_skip"})", R"({"name": "skip_middle"})", R"({"name": "mixture_of_depths"})",
-        R"({"name": "mind_skip", "pool": "prefix:5"})", R"({"name": "skip_layer"})"}) {
+  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "skip_middle"})",
+                           R"({"name": "mixture_of_depths"})", R"({"name": "mind_skip", "pool": "prefix:5"})",
+                           R"({"name": "skip_layer"})", R"({"name": "nested"})"}) {
     cases.push_back({json, Shaped::kGemma, 0.5f});
   }
   cases.push_back({R"({"name": "gate_skip", "skipped_kv": "copy"})", Shaped::kGemma, 0.5f});  // two RoPEs

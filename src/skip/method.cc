@@ -41,6 +41,13 @@ float quantile_of(std::vector<float> scores, float share) {
 
 }  // namespace
 
+std::vector<float> UnitList::thresholds(double budget, int64_t units) const {
+  std::vector<float> out(static_cast<size_t>(units), -INFINITY);
+  for (size_t i = 0; i < order.size() && (i == 0 ? 1.0 : left[i - 1]) > budget * (1 + 1e-9); ++i)
+    out[static_cast<size_t>(order[i])] = INFINITY;
+  return out;
+}
+
 RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float least) {
   SkipState& state = call.state;
   const int64_t unit = call.input.index();
@@ -54,7 +61,9 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     std::vector<float> scores(static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, scores);
     float& threshold = state.pass.fit->thresholds[static_cast<size_t>(unit)];
-    threshold = quantile_of(std::move(scores), state.pass.fit->share);
+    const std::vector<float>& shares = state.pass.fit->shares;
+    threshold = quantile_of(std::move(scores),
+                            shares.empty() ? state.pass.fit->share : shares[static_cast<size_t>(unit)]);
     return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));
   }
   if (state.thresholds.any() && !state.training)  // training follows the method's rule

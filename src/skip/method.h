@@ -1,5 +1,5 @@
-// A method: 23 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
-// become thresholds (1), and what training needs (9). The defaults are the dense model's, so a method answers
+// A method: 24 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
+// become thresholds (2), and what training needs (9). The defaults are the dense model's, so a method answers
 // only where it differs. Another method can answer some of the questions: a hybrid is a config
 // (skip/method_policy.h).
 #pragma once
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fields.h"
+#include "ops/loss/output_loss.h"
 #include "ops/rows/fill.h"
 #include "ops/rows/select_rows.h"
 #include "skip/skip_state.h"
@@ -47,9 +48,9 @@ struct UnitCall {
 struct LossInput {
   const Model& model;
   const Batch& batch;
-  Tensor logits;   // f32 (logit rows, vocab)
-  Tensor teacher;  // the same at full depth; undefined unless distilling
-  Tensor targets;  // i32 (logit rows)
+  OutputRows output;   // of the logit rows
+  OutputRows teacher;  // the same at full depth; x undefined unless distilling
+  Tensor targets;      // i32 (logit rows)
   Tensor weights;
   SkipState& state;
   float part = 1;  // of the step, where several micro-batches make one: penalties are scaled by it
@@ -88,7 +89,21 @@ struct MethodTraits {
   bool batch_quantile = false;    // has a rule for PassRules::batch_quantile
   bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
   bool freezes_backbone = false;  // as the paper trains it: routers only
+  bool distills = false;          // unless set, the objective is distill: it learns from full depth
   bool fits_at_end = false;       // finish() has something to fit
+  // Training draws who runs, and an arg-max of the same scores would run another share: thresholds that keep
+  // the share of training are stored at its end (infer/trained_rule.h).
+  bool keeps_density = false;
+  // What runs where no budget is asked for, and whether that leaves out anything that training left out, too.
+  const char* own_rule = "everything runs";
+  bool own_rule_skips = false;
+};
+
+struct UnitList {
+  std::vector<int32_t> order;  // 2 · layer (+ 1: the FFN)
+  std::vector<double> left;  // share of the blocks' multiply-adds that runs without the units up to this one
+  // (units) −∞ where a unit runs at this budget, +∞ where it is dropped.
+  std::vector<float> thresholds(double budget, int64_t units) const;
 };
 
 class Method {
@@ -125,6 +140,9 @@ class Method {
   }
   virtual void after_block(UnitCall&, const Decision& /*attention's*/, Tensor& /*h*/) const {}
 
+  // Units in the order in which budgets drop them, for every row alike: such budgets need no calibration.
+  // Empty: there is no such order.
+  virtual UnitList list(const ModelConfig&) const { return {}; }
   // How budgets become thresholds. 0: each unit has its own, the quantile that keeps the same share of rows
   // everywhere. Else: one number for the network, times this weight of the unit.
   virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }

@@ -5,8 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/json_depth.h"
 #include "base/rng.h"
-#include "ops/loss/cross_entropy.h"
+#include "ops/loss/output_loss.h"
 #include "ops/rows/add_rows.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/gather_rows.h"
@@ -57,6 +58,7 @@ std::span<const std::string_view> enum_names(SkippedBranch) {
 
 std::unique_ptr<MethodPolicy> MethodPolicy::from_json(const std::string& json_text,
                                                       const std::string& where) {
+  check_json_depth(json_text, where);
   Json json = Json::parse(json_text, nullptr, false, true);
   if (!json.is_object()) fail("{}: expected a JSON object that describes a method", where);
   std::unique_ptr<MethodPolicy> policy(new MethodPolicy);
@@ -70,7 +72,9 @@ std::unique_ptr<MethodPolicy> MethodPolicy::from_json(const std::string& json_te
     if (!other.empty() && std::none_of(policy->parts_.begin(), policy->parts_.end(), known))
       policy->parts_.push_back({other, make_method(other)});
   }
-  policy->options_.frozen_backbone = policy->parts_[0].method->traits().freezes_backbone;
+  const MethodTraits traits = policy->parts_[0].method->traits();
+  policy->options_.frozen_backbone = traits.freezes_backbone;
+  if (traits.distills) policy->options_.objective = Objective::kDistill;
   fields_from_json(policy->fields(), json.dump(), where);
   const SkipOptions& options = policy->options_;
   policy->score_ = &policy->part(options.score);
@@ -199,10 +203,10 @@ float MethodPolicy::share_at(int64_t step, int64_t steps, uint64_t seed) const {
 }
 
 Tensor MethodPolicy::loss(Context& ctx, const LossInput& input) const {
-  Tensor task = options_.objective == Objective::kDistill && input.teacher
-                    ? kl_divergence(ctx, input.teacher, input.logits, input.weights)
+  Tensor task = options_.objective == Objective::kDistill && input.teacher.x
+                    ? output_kl(ctx, input.teacher, input.output, input.weights)
                     : objective_->task_loss(ctx, input);
-  if (!task) task = cross_entropy(ctx, input.logits, input.targets, input.weights);
+  if (!task) task = output_cross_entropy(ctx, input.output, input.targets, input.weights);
   const Tensor penalty = objective_->penalty(ctx, input);
   if (!penalty) return task;
   return weighted_sum(ctx, std::array{task, penalty}, std::array{1.0f, input.part});
@@ -283,6 +287,15 @@ SkippedKv MethodPolicy::skipped_kv(bool training, const ModelConfig& config, int
                                                     : decide_->skipped_kv(training);
   const bool first = answer == SkippedKv::kCopyFromBelow && copied_layer(config, layer) < 0;
   return first ? SkippedKv::kProject : answer;
+}
+
+bool MethodPolicy::copies_kv(const ModelConfig& config) const {
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    for (const bool training : {false, true}) {
+      if (skipped_kv(training, config, layer) == SkippedKv::kCopyFromBelow) return true;
+    }
+  }
+  return false;
 }
 
 RowSet MethodPolicy::choose(UnitCall& call, const Decision& decision) const {

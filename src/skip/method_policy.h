@@ -77,7 +77,12 @@ class MethodPolicy final : public SkipPolicy {
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
+  UnitList list(const ModelConfig& config) const { return decide_->list(config); }  // as Method::list
   bool opens_fully() const { return decide_->traits().opens_fully; }
+  // Of the method that decides, as MethodTraits has them.
+  bool keeps_density() const { return decide_->traits().keeps_density; }
+  const char* own_rule() const { return decide_->traits().own_rule; }
+  bool own_rule_skips() const { return decide_->traits().own_rule_skips; }
   bool has_batch_quantile() const { return decide_->traits().batch_quantile; }
   // Of a row that skips attention in this layer.
   SkippedKv skipped_kv(bool training, const ModelConfig& config, int64_t layer) const;
@@ -95,6 +100,7 @@ class MethodPolicy final : public SkipPolicy {
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;
   bool has_key_bias() const override;
+  bool copies_kv(const ModelConfig& config) const override;
   bool needs_whole_prompt() const override { return score_->traits().needs_whole_prompt; }
   bool resumes() const override;
   void begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const override;

@@ -181,7 +181,9 @@ class MindSkip final : public Method {
     return {.units = kUnits[static_cast<size_t>(config_.units)],
             .needs_whole_prompt = whole,
             .straight_through = true,
-            .freezes_backbone = true};
+            .freezes_backbone = true,
+            .own_rule = "what its routers rate above 0.5 runs",
+            .own_rule_skips = true};
   }
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;

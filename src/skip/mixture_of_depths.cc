@@ -71,7 +71,12 @@ class MixtureOfDepths final : public Method {
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<MixtureState>();
   }
-  MethodTraits traits() const override { return {.units = Units::kBlock}; }
+  MethodTraits traits() const override {
+    return {.units = Units::kBlock,
+            .keeps_density = true,
+            .own_rule = "the rows run whose predictor says so (arg-max)",
+            .own_rule_skips = true};
+  }
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {

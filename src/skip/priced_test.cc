@@ -238,8 +238,8 @@ float gradient_of_skipped(const std::string& extra) {
   const Tensor targets = Tensor::from(ctx, next, {18}), weight = Tensor::from(ctx, weights, {18});
   {
     const TapeScope recording(ctx, tape);
-    const Tensor logits = forward(ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
-    tape.backward(ctx, rig.policy->loss(ctx, {rig.model, batch, logits, {}, targets, weight, *state}));
+    const OutputRows output = forward_to_output(ctx, rig.model, batch, FreshPass{}, *rig.policy, *state);
+    tape.backward(ctx, rig.policy->loss(ctx, {rig.model, batch, output, {}, targets, weight, *state}));
   }
   state->pass.units.clear();
   return gradient.data<float>()[0];

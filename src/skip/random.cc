@@ -74,7 +74,9 @@ struct TextKeys final : MethodState {
 class Random final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
-  MethodTraits traits() const override { return {.units = config_.units}; }
+  MethodTraits traits() const override {
+    return {.units = config_.units, .own_rule = "a share of the rows runs, drawn at random"};
+  }
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
     if (config_.keyed_by == KeyedBy::kText) return std::make_unique<TextKeys>(config.context);
     return std::make_unique<MethodState>();

@@ -62,7 +62,12 @@ class SkipLayer final : public Method {
     return all;
   }
 
-  MethodTraits traits() const override { return {.units = config_.units}; }
+  MethodTraits traits() const override {
+    return {.units = config_.units,
+            .keeps_density = config_.router == Router::kGumbel,
+            .own_rule = "the rows run whose router says so (arg-max)",
+            .own_rule_skips = true};
+  }
 
   // decision.score: probability of running, from the noisy logits in training.
   void score(UnitCall& call, Decision& decision) const override {

@@ -106,7 +106,12 @@ class SkipMiddle final : public Method {
   std::vector<float*> controllers() override;
 
   MethodTraits traits() const override {  // S ≥ 1 skips at any budget, and S cannot be resumed
-    return {.units = Units::kBlock, .has_key_bias = has_key_bias(), .resumes = false, .opens_fully = false};
+    return {.units = Units::kBlock,
+            .has_key_bias = has_key_bias(),
+            .resumes = false,
+            .opens_fully = false,
+            .own_rule = "the blocks run that no gate has closed (S below 1)",
+            .own_rule_skips = true};
   }
   void begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const override;
   void score(UnitCall& call, Decision& decision) const override;

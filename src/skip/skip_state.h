@@ -58,8 +58,9 @@ class ThresholdTable {
 // Calibration of methods that have one threshold per unit. One pass through the network finds them in order:
 // each is a quantile of the scores that rows have when the units before it have already skipped.
 struct ThresholdFit {
-  float share = 0;                // of each unit's rows that is to skip
-  std::vector<float> thresholds;  // (2L), −∞ where a unit was not asked
+  float share = 0;                 // of each unit's rows that is to skip
+  std::vector<float> thresholds;   // (2L), −∞ where a unit was not asked
+  std::vector<float> shares = {};  // (2L): of each unit, instead of the one for all
 };
 
 // What happened at a unit, for objectives, replay and pictures.

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/format.h"
+#include "ops/rows/fill.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/row_confidence.h"
 #include "skip/dense_walk.h"
@@ -28,7 +29,9 @@ class StaticDrop : public Method {
  public:
   explicit StaticDrop(const char* name) : name_(name) {}
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
-  MethodTraits traits() const override { return {.fixed_list = true, .opens_fully = false}; }
+  MethodTraits traits() const override {
+    return {.fixed_list = true, .opens_fully = false, .own_rule = "what is not on its list runs"};
+  }
   RowSet decide(UnitCall& call, const Decision&) const override {
     return dropped(call) ? RowSet::none(call.rows()) : RowSet::all(call.rows());
   }
@@ -154,6 +157,11 @@ struct HarmOrderConfig {
   }
 };
 
+// Of each unit, the share of the multiply-adds that is left when its turn to go comes; −∞: it never goes.
+struct HarmOrderState final : MethodState {
+  std::vector<double> before;  // (2L)
+};
+
 // Units in harm order. Training drops as many as the step's share asks for.
 class HarmOrderDrop final : public StaticDrop {
  public:
@@ -181,15 +189,37 @@ class HarmOrderDrop final : public StaticDrop {
   }
   std::vector<std::string> measured() const override { return {"order"}; }
 
+  UnitList list(const ModelConfig& config) const override {
+    if (!config_.drop.empty()) return {};
+    return {config_.order, shares_left(config, config_.order, config_.counted_kv, config_.cost_context)};
+  }
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
+    auto state = std::make_unique<HarmOrderState>();
+    state->before.assign(static_cast<size_t>(2 * config.layers), -INFINITY);
+    for (const int32_t unit : config_.drop) state->before[static_cast<size_t>(unit)] = INFINITY;
+    const UnitList all = list(config);
+    for (size_t i = 0; i < all.order.size(); ++i) {
+      double& before = state->before[static_cast<size_t>(all.order[i])];
+      before = std::max(before, i == 0 ? 1.0 : all.left[i - 1]);
+    }
+    return state;
+  }
+  // At a budget a sequence has a threshold for each unit; others follow `kept`. There are no scores to
+  // calibrate.
+  RowSet decide(UnitCall& call, const Decision& decision) const override {
+    const SkipState& state = call.state;
+    if (!state.thresholds.any() || state.training || state.pass.collect || state.pass.fit)
+      return StaticDrop::decide(call, decision);
+    Tensor score = Tensor::empty(call.ctx, DType::kF32, {call.rows()});
+    fill(call.ctx, score, 0.0f);
+    return above_threshold(call, score, dropped(call) ? INFINITY : -INFINITY);
+  }
+
  protected:
   bool dropped(UnitCall& call) const override {
-    const int64_t wanted = call.input.index();
-    if (!config_.drop.empty()) return contains(config_.drop, wanted);
     const double share = double{call.state.training ? call.state.training.share : config_.kept};
-    const std::span<const int32_t> order(config_.order);
-    const size_t gone =
-        units_beyond(call.input.model.config, order, share, config_.counted_kv, config_.cost_context);
-    return contains(order.first(gone), wanted);
+    return goes_at(share,
+                   call.state.of<HarmOrderState>(*this).before[static_cast<size_t>(call.input.index())]);
   }
 
  private:

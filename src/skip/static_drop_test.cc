@@ -118,5 +118,26 @@ TEST(StaticDrop, NoEntriesWhereNobodyLooks) {
   EXPECT_EQ(session.cache().layer(1).lengths.data<int32_t>()[0], 0);
 }
 
+// A sequence at a budget drops the units that `kept` would drop, and so runs the same bits; each sequence of
+// a pass has its own budget.
+TEST(HarmOrder, BudgetsAreTakenFromTheListWithoutATable) {
+  const std::string order = R"("order": [4, 7, 2, 5, 6, 3, 1, 0], "protect": [0]})";
+  Rig all(R"({"name": "harm_order", "kept": 1, )" + order);
+  const UnitList list = all.policy->list(all.model.config);
+  ASSERT_EQ(list.order.size(), 8u);
+  EXPECT_TRUE(std::is_sorted(list.left.rbegin(), list.left.rend()));
+  const Rows rows = random_rows({9, 4});
+  for (const char* kept : {"1", "0.9", "0.7", "0.5"}) {
+    Rig fixed(R"({"name": "harm_order", "kept": )" + std::string(kept) + ", " + order);
+    all.thresholds = list.thresholds(std::stod(kept), 8);
+    const Seen want = fixed.fresh(rows), got = all.fresh(rows);
+    EXPECT_EQ(got.kept, want.kept) << kept;
+    EXPECT_EQ(got.logits, want.logits) << kept;
+    EXPECT_EQ(got.work.madds, want.work.madds) << kept;
+    EXPECT_EQ(TinyRun(all, 2).pass(rows).logits, TinyRun(fixed, 2).pass(rows).logits) << kept;
+  }
+  EXPECT_TRUE(Rig(R"({"name": "harm_order", "drop": [3]})").policy->list(all.model.config).order.empty());
+}
+
 }  // namespace
 }  // namespace fathom

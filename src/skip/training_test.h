@@ -59,8 +59,8 @@ class TinyTrainer {
       if (!keep) own = rig_.make_state(batch.sequences, options);
       SkipState& state = keep ? *keep : *own;
       rig_.set(state, options);
-      const Tensor logits = forward(ctx, rig_.model, batch, FreshPass{.recompute = recompute},
-                                    Watch(policy ? *policy : *rig_.policy, result.seen), state);
+      const OutputRows output = forward_to_output(ctx, rig_.model, batch, FreshPass{.recompute = recompute},
+                                                  Watch(policy ? *policy : *rig_.policy, result.seen), state);
       Rng rng(41);
       std::vector<int32_t> targets;
       for (size_t r = 0; r < rows.size(); ++r)
@@ -68,8 +68,8 @@ class TinyTrainer {
       const auto n = static_cast<int64_t>(rows.size());
       LossInput input{rig_.model,
                       batch,
-                      logits,
-                      distilling() ? teacher(batch) : Tensor(),
+                      output,
+                      distilling() ? teacher(batch) : OutputRows(),
                       Tensor::from(ctx, targets, {n}),
                       Tensor::from(ctx, std::vector<float>(rows.size(), 1.0f / static_cast<float>(n)), {n}),
                       state};
@@ -95,12 +95,14 @@ class TinyTrainer {
     names_.push_back(name);
   }
   bool distilling() const { return rig_.policy->options().objective == Objective::kDistill; }
-  Tensor teacher(const Batch& batch) {
+  OutputRows teacher(const Batch& batch) {
     const RecordingScope quiet(rig_.ctx, false);
     PolicyState nothing;
     // Once: a teacher does not learn.
-    if (!teacher_ || teacher_.dim(0) != batch.rows())
-      teacher_ = forward(rig_.ctx, rig_.model, batch, FreshPass{}, DensePolicy(), nothing);
+    if (!teacher_.x || teacher_.x.dim(0) != batch.rows()) {
+      teacher_ = forward_to_output(rig_.ctx, rig_.model, batch, FreshPass{}, DensePolicy(), nothing);
+      teacher_.weight = affine(rig_.ctx, detach(teacher_.weight), 1.0f, 0.0f);  // the model's moves
+    }
     return teacher_;
   }
 
@@ -108,7 +110,7 @@ class TinyTrainer {
   std::vector<Tensor*> tensors_;
   std::vector<std::string> names_;
   size_t backbone_ = 0;
-  Tensor teacher_;
+  OutputRows teacher_;
 };
 
 // What is straight-through.
@@ -220,8 +222,9 @@ inline void expect_differences(TinyTrainer& trainer, const std::vector<std::vect
   }
 }
 
-// What a config makes of a small model: its tensors at the start, logits by its own rule, at a budget and by
-// the batch's quantile, three training steps' losses, gradients and controllers.
+// What a config makes of a small model: its tensors at the start, logits and scores by its own rule, at a
+// budget and by the batch's quantile, three training steps' losses, gradients and controllers, its tensors
+// after a fit.
 inline std::vector<float> numbers_of(const std::string& json, Device device = Device::kCpu) {
   Rig rig(json, tiny_config(), 0.3f, 1, device);
   std::vector<float> all;
@@ -237,6 +240,7 @@ inline std::vector<float> numbers_of(const std::string& json, Device device = De
     take(session.pass({{3, 11, 0, true, 100}, {4, 8, 1, true, 101}}).logits);
   }
   take(rig.fresh(rows, {.batch_quantile = true}).logits);
+  for (const std::vector<float>& scores : rig.fresh(rows).scores) take(scores);
   rig.calibrate(0.5f);
   {
     TinyRun session(rig, 2);
@@ -255,6 +259,14 @@ inline std::vector<float> numbers_of(const std::string& json, Device device = De
     all.push_back(static_cast<float>(trained.loss));
     for (const auto& gradient : trained.gradients) take(gradient);
     for (const float* value : rig.policy->controllers()) all.push_back(*value);
+  }
+  if (!rig.policy->fits_at_end()) return all;
+  const ArenaScope scope(rig.ctx);
+  const std::vector<Batch> batches{make_batch(rig.ctx, random_rows({30, 25}, 31))};
+  rig.policy->finish(rig.ctx, rig.model, batches);
+  for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config)) {
+    const Tensor here = parameter.tensor->to(rig.ctx, Device::kCpu);
+    take({here.data<float>(), here.data<float>() + here.numel()});
   }
   return all;
 }

@@ -12,10 +12,20 @@
 
 namespace fathom {
 
+// Memory in which the gradients of several tensors lie side by side, each in some columns of one matrix: what
+// came out of one product goes back through one. Made when the first gradient arrives.
+struct GradientRoom {
+  DType dtype;
+  Shape shape;  // (rows, columns of all)
+  Tensor memory;
+};
+
 // d loss / d tensor, summed so far. Undefined: no gradient has arrived.
 struct Gradient {
   Tensor value;
-  bool own = false;  // may be added to in place: no other tensor shares its memory
+  bool own = false;                         // may be added to in place: no other tensor shares its memory
+  std::shared_ptr<GradientRoom> room = {};  // null: it gets memory for itself
+  int64_t column = 0;                       // its first one in the room
 };
 
 class Tape {

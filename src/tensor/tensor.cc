@@ -122,8 +122,18 @@ int64_t Tensor::nbytes() const {
   return dense_bytes(dtype_, shape_);
 }
 
+bool Tensor::has_dense_rows() const {
+  if (rank() < 2) return is_contiguous();
+  const Shape dense = dense_strides(shape_);
+  for (int i = 1; i < rank(); ++i) {
+    if (strides_[i] != dense[i]) return false;
+  }
+  return true;
+}
+
 Tensor Tensor::reshape(const Shape& shape) const {
-  if (!is_contiguous() || shape.numel() != numel() ||
+  const bool apart = !is_contiguous() && has_dense_rows() && shape.rank() > 1 && shape[0] == dim(0);
+  if (!(is_contiguous() || apart) || shape.numel() != numel() ||
       (is_block_format(dtype_) && shape.last() != shape_.last()) ||
       (layout_ == Layout::kFours && !(shape == shape_))) {
     fail("reshape: {} {} cannot become {}", name_of(dtype_), to_string(shape_), to_string(shape));
@@ -133,6 +143,9 @@ Tensor Tensor::reshape(const Shape& shape) const {
   Tensor out = *this;
   out.shape_ = shape;
   out.strides_ = dense_strides(shape);
+  if (!apart) return out;
+  out.strides_ = {strides_[0]};
+  for (int i = 1; i < shape.rank(); ++i) out.strides_.push_back(dense_strides(shape)[i]);
   return out;
 }
 

@@ -47,7 +47,8 @@ class Tensor {
   // Elements from one row (last dimension) to the next along dimension i. Rows themselves are always dense.
   int64_t stride(int i) const { return strides_[i]; }
   bool is_contiguous() const;
-  int64_t nbytes() const;  // of a contiguous tensor
+  bool has_dense_rows() const;  // contiguous but for gaps between the rows of dimension 0
+  int64_t nbytes() const;       // of a contiguous tensor
 
   // A compacted tensor (gather_rows) has room for all rows, and the first *row_count() of dimension 0 are
   // there. The count lives where the data lives: kernels read it, host code only hands it on. Null: every row
@@ -72,12 +73,13 @@ class Tensor {
     return static_cast<T*>(const_cast<void*>(data_));
   }
 
-  Tensor reshape(const Shape& shape) const;            // contiguous tensors
+  Tensor reshape(const Shape& shape) const;            // contiguous, or with dense rows that stay rows
   Tensor rows(int64_t begin, int64_t count) const;     // along dimension 0; of kFours: multiples of four
   Tensor with_layout(Layout layout) const;             // the same bytes, declared to be in this layout
   Tensor columns(int64_t begin, int64_t count) const;  // of a 2-D, non-block tensor: a strided view
   Tensor to(Context& ctx, Device device) const;        // owned copy on another device, or itself
   std::shared_ptr<const void> owner() const { return owner_; }
+  bool is_only_handle() const { return owner_.use_count() == 1; }  // to its memory
 
  private:
   const void* data_ = nullptr;

@@ -2,13 +2,17 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/format.h"
+#include "text/growth.h"
 #include "text/unicode.h"
 
 namespace fathom {
 namespace {
+
+constexpr size_t kLongestEntry = 256;  // bytes
 
 // A unit of the double array: bit 8 says a value hangs below; bits 0-7 (and 31) are the label; the rest is an
 // offset.
@@ -38,13 +42,20 @@ Charsmap::Charsmap(std::string_view blob) {
   std::memcpy(trie_.data(), blob.data() + sizeof size, size);
   replacements_ = blob.substr(sizeof size + size);
   require(replacements_.back() == '\0', "charsmap: the last replacement has no end");
+  for (size_t begin = 0, end; begin < replacements_.size(); begin = end + 1) {
+    end = replacements_.find('\0', begin);
+    require(end - begin <= kGrowthBytes, "charsmap: a replacement has {} bytes, more than {}", end - begin,
+            kGrowthBytes);
+  }
 }
 
 size_t Charsmap::longest(std::string_view text, size_t at, std::string_view* replacement) const {
   if (trie_.empty()) return 0;
   size_t best = 0;
   uint32_t node = offset(trie_[0]);
-  for (size_t i = at; i < text.size(); ++i) {
+  // A trie may lead back to where it was: it is left after more bytes than any entry has.
+  const size_t end = std::min(text.size(), at + kLongestEntry);
+  for (size_t i = at; i < end; ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     if (byte == 0) break;
     node ^= byte;
@@ -72,11 +83,15 @@ bool Charsmap::whole(std::string_view text, std::string_view* replacement) const
   return false;
 }
 
-std::string Charsmap::replace_by_grapheme(std::string_view text) const {
+std::string Charsmap::replace_by_grapheme(std::string_view text, size_t most) const {
   std::string out;
+  const auto append = [&](std::string_view part) {
+    check_growth(out.size() + part.size(), most, "the normalizer");
+    out += part;
+  };
   const auto put = [&](std::string_view part) {
     std::string_view replacement;
-    out += whole(part, &replacement) ? replacement : part;
+    append(whole(part, &replacement) ? replacement : part);
   };
   constexpr size_t kLongestTried = 6;  // bytes
   utf8proc_int32_t state = 0;
@@ -95,7 +110,7 @@ std::string Charsmap::replace_by_grapheme(std::string_view text) const {
     std::string_view grapheme = text.substr(at, end - at);
     std::string_view replacement;
     if (grapheme.size() < kLongestTried && whole(grapheme, &replacement)) {
-      out += replacement;
+      append(replacement);
     } else {
       while (!grapheme.empty()) {
         const size_t size = decode_utf8(grapheme, 0).size;

@@ -18,7 +18,8 @@ class Charsmap {
   // The longest string of the map that text begins with at `at`: its length (0: none) and its replacement.
   size_t longest(std::string_view text, size_t at, std::string_view* replacement) const;
   // As Hugging Face applies it: grapheme by grapheme where those are short, else character by character.
-  std::string replace_by_grapheme(std::string_view text) const;
+  // A result of more than `most` bytes is a UserError.
+  std::string replace_by_grapheme(std::string_view text, size_t most = SIZE_MAX) const;
 
  private:
   bool whole(std::string_view text, std::string_view* replacement) const;

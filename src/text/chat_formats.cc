@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "text/chatml_shape.h"
+
 namespace fathom {
 namespace {
 
@@ -111,7 +113,7 @@ bool trims_content(std::string_view jinja) {
 }
 
 bool is_chatml(std::string_view jinja) {
-  return has(jinja, "<|im_start|>") && !has_any(jinja, {"<end_of_utterance>", "reasoning_mode"}) &&
+  return writes_chatml(jinja) && !has_any(jinja, {"<end_of_utterance>", "reasoning_mode"}) &&
          markers_are(jinja, {"im_start", "im_end", "endoftext", "vision_start", "vision_end", "image_pad",
                              "video_pad"});
 }

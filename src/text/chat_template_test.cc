@@ -102,6 +102,23 @@ TEST(ChatTemplate, UnknownTemplatesAreRefusedWithTheList) {
       "{{'<|user|>' + '\n' + message['content'] + '<|end|>' + '\n' + '<|assistant|>' + '\n'}}");  // Phi-3
   expect_refused("{{'<｜User｜>' + message['content'] + '<｜Assistant｜>'}}");                    // DeepSeek
   expect_refused("{{ '<|turn>user' }}");
+  // ChatML's marks, and another text between them than ChatML has.
+  const auto turn = [](const std::string& between) {
+    return "{% for message in messages %}{{'<|im_start|>' + message['role'] + " + between +
+           "}}{% endfor %}{{ '<|im_start|>assistant\\n' }}";
+  };
+  const std::string plain = turn(R"('\n' + message['content'] + '<|im_end|>' + '\n')");
+  EXPECT_EQ(ChatTemplate::recognise(plain, "", "").format().name, "chatml");
+  for (const char* other :
+       {R"('\nAnswer in French: ' + message['content'] + '<|im_end|>\n')",
+        R"(': ' + message['content'] + '<|im_end|>\n')", R"('\n' + message['content'] + '<|im_end|>')",
+        R"('\n' + message['content'] + ' /end<|im_end|>\n')",
+        R"('\n' + message['content'] + date + '<|im_end|>\n')"})
+    expect_refused(turn(other));
+  expect_refused(plain + "{{ '<|im_start|>assistant\\nSure! ' }}");
+  expect_refused("{{ system_message }}" + plain);
+  expect_refused("{# <|im_start|> #}{{ messages }}");
+  expect_refused("<|im_start|>");
   EXPECT_THROW(ChatTemplate::named("alpaca", "", ""), UsageError);
 }
 
@@ -111,8 +128,10 @@ TEST(ChatTemplate, HostileTemplatesDoNotHang) {
   for (int i = 0; i < 50000; ++i) empty_sets += "system_message=''";
   EXPECT_EQ(ChatTemplate::recognise(empty_sets, "", "").format().name, "llama2");
   const std::string open = "<|im_start|>{{ '<|im_start|>system\n";
-  EXPECT_EQ(ChatTemplate::recognise(open + std::string(1 << 20, 'x'), "", "").format().has_default_system,
-            false);
+  expect_refused(open + std::string(1 << 20, 'x'));
+  std::string marks;
+  for (int i = 0; i < 50000; ++i) marks += "<|im_start|>user\n{{ content }}<|im_end|>\n{";
+  expect_refused(marks + "{");
 }
 
 TEST(ChatTemplate, BadConversationsAreRefused) {

@@ -45,7 +45,9 @@ class Decoder {
     size_t start = 0, stop = 0;
     bool first = false, all_leading = false;
   };
-  static void apply_to_token(const Step& step, std::string& token, bool first);
+  void add(Step step);
+  // More than `most` bytes are a UserError.
+  static void apply_to_token(const Step& step, std::string& token, bool first, size_t most);
 
   std::vector<Step> steps_;
 };

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "text/base64.h"
+#include "text/growth.h"
 #include "text/unicode.h"
 
 namespace fathom {
@@ -75,6 +76,11 @@ std::vector<int32_t> template_ids(const json& part, const std::string& name) {
   return out;
 }
 
+void check_template(size_t before, size_t after) {
+  require(before + after <= kMostTemplateIds,
+          "tokenizer.json: the template puts more than {} tokens around a text", kMostTemplateIds);
+}
+
 void read_template(const json& part, std::vector<int32_t>& before, std::vector<int32_t>& after) {
   const json* single = json_field(part, "single");
   require(single != nullptr && single->is_array(),
@@ -91,6 +97,7 @@ void read_template(const json& part, std::vector<int32_t>& before, std::vector<i
     const std::vector<int32_t> ids = template_ids(part, json_string(item["SpecialToken"], "id"));
     auto& side = sequences == 0 ? before : after;
     side.insert(side.end(), ids.begin(), ids.end());
+    check_template(before.size(), after.size());
   }
   require(sequences == 1, "tokenizer.json: a template must name its text once, this one does {} times",
           sequences);
@@ -246,6 +253,7 @@ void read_post_processor(const json& part, TokenizerParts& parts) {
   } else if (type != "ByteLevel") {  // ByteLevel only changes offsets
     fail("tokenizer.json: the post-processor '{}' is not supported", printable(type));
   }
+  check_template(parts.before.size() + before.size(), parts.after.size() + after.size());
   parts.before.insert(parts.before.begin(), before.begin(), before.end());
   parts.after.insert(parts.after.end(), after.begin(), after.end());
 }

@@ -7,10 +7,13 @@
 #include <memory>
 
 #include "base/format.h"
+#include "text/growth.h"
 #include "text/unicode.h"
 
 namespace fathom {
 namespace {
+
+constexpr const char* kPart = "the normalizer";
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
@@ -86,44 +89,61 @@ std::string to_normal_form(std::string_view text, NormalForm form) {
   return out;
 }
 
-std::string replace_all(std::string_view text, std::string_view what, std::string_view with) {
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with, size_t most,
+                        const char* part) {
   std::string out;
   out.reserve(text.size());
   size_t at = 0;
   for (size_t found; !what.empty() && (found = text.find(what, at)) != std::string_view::npos;
        at = found + what.size()) {
+    check_growth(out.size() + (found - at) + with.size(), most, part);
     out += text.substr(at, found - at);
     out += with;
   }
   return out += text.substr(at);
 }
 
+void Normalizer::add(Step step) {
+  steps_.push_back(std::move(step));
+  check_steps(steps_.size(), kPart);
+}
+
 std::string Normalizer::apply(const std::string& text) const {
+  const size_t most = most_bytes(text.size(), kNormalizerGrowth);
   std::string out = text;
-  for (const Step& step : steps_) out = step(out);
+  for (const Step& step : steps_) {
+    out = step(out, most);
+    check_growth(out.size(), most, kPart);
+  }
   return out;
 }
 
 void Normalizer::add_normal_form(NormalForm form) {
-  add([form](const std::string& text) { return to_normal_form(text, form); });
+  add([form](const std::string& text, size_t) { return to_normal_form(text, form); });
 }
 
 void Normalizer::add_prepend(const std::string& prefix) {
-  add([prefix](const std::string& text) { return text.empty() ? text : prefix + text; });
+  add([prefix](const std::string& text, size_t most) {
+    check_growth(prefix.size() + text.size(), most, kPart);
+    return text.empty() ? text : prefix + text;
+  });
 }
 
 void Normalizer::add_replace(const std::string& what, const std::string& with) {
-  add([what, with](const std::string& text) { return replace_all(text, what, with); });
+  add([what, with](const std::string& text, size_t most) {
+    return replace_all(text, what, with, most, kPart);
+  });
 }
 
 void Normalizer::add_replace(Regex what, const std::string& with) {
-  add([regex = std::make_shared<const Regex>(std::move(what)), with](const std::string& text) {
+  add([regex = std::make_shared<const Regex>(std::move(what)), with](const std::string& text, size_t most) {
     std::vector<TextSpan> spans;
     regex->split(text, spans);
     std::string out;
     out.reserve(text.size());
     for (const TextSpan& span : spans) {
       if (span.match) {
+        check_growth(out.size() + with.size(), most, kPart);
         out += with;
       } else {
         out.append(text, span.begin, span.end - span.begin);
@@ -134,7 +154,7 @@ void Normalizer::add_replace(Regex what, const std::string& with) {
 }
 
 void Normalizer::add_lowercase() {
-  add([](const std::string& text) {
+  add([](const std::string& text, size_t) {
     std::string out;
     out.reserve(text.size());
     for (size_t at = 0; at < text.size();) {
@@ -151,7 +171,7 @@ void Normalizer::add_lowercase() {
 }
 
 void Normalizer::add_strip(bool left, bool right) {
-  add([left, right](const std::string& text) {
+  add([left, right](const std::string& text, size_t) {
     size_t begin = 0, end = 0, at = 0;
     bool seen = false;
     while (at < text.size()) {
@@ -171,7 +191,7 @@ void Normalizer::add_strip(bool left, bool right) {
 }
 
 void Normalizer::add_strip_accents() {
-  add([](const std::string& text) {
+  add([](const std::string& text, size_t) {
     std::string out;
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = decode_utf8(text, at);
@@ -183,8 +203,8 @@ void Normalizer::add_strip_accents() {
 }
 
 void Normalizer::add_charsmap(Charsmap map) {
-  add([shared = std::make_shared<const Charsmap>(std::move(map))](const std::string& text) {
-    return shared->empty() ? text : shared->replace_by_grapheme(text);
+  add([shared = std::make_shared<const Charsmap>(std::move(map))](const std::string& text, size_t most) {
+    return shared->empty() ? text : shared->replace_by_grapheme(text, most);
   });
 }
 
@@ -197,8 +217,9 @@ std::pair<std::string_view, size_t> SentencePieceNormalizer::prefix(
   return {text.substr(at, size), size};
 }
 
-std::string SentencePieceNormalizer::apply(
-    std::string_view text, const std::function<size_t(std::string_view, size_t)>& keep) const {
+std::string SentencePieceNormalizer::apply(std::string_view text,
+                                           const std::function<size_t(std::string_view, size_t)>& keep,
+                                           size_t most) const {
   const std::string_view space = escape_whitespaces ? "\u2581" : " ";
   size_t at = 0;
   while (remove_extra_whitespaces && at < text.size()) {
@@ -215,6 +236,7 @@ std::string SentencePieceNormalizer::apply(
     auto [part, consumed] = prefix(text, at, keep);
     at += consumed;
     while (after_space && !part.empty() && part[0] == ' ') part.remove_prefix(1);
+    check_growth(out.size() + part.size(), most, kPart);
     if (!part.empty()) {
       for (const char c : part) {
         if (c == ' ') {

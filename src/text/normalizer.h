@@ -1,6 +1,7 @@
 // What happens to a text before it is cut: a list of steps, each a string to a string.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -14,13 +15,16 @@ namespace fathom {
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 std::string to_normal_form(std::string_view valid_utf8, NormalForm form);
-std::string replace_all(std::string_view text, std::string_view what, std::string_view with);
+// A result of more than `most` bytes is a UserError.
+std::string replace_all(std::string_view text, std::string_view what, std::string_view with,
+                        size_t most = SIZE_MAX, const char* part = "a step");
 
 class Normalizer {
  public:
-  using Step = std::function<std::string(const std::string&)>;
+  // step(text, most): a result of more than `most` bytes is a UserError, before it is made.
+  using Step = std::function<std::string(const std::string&, size_t most)>;
 
-  void add(Step step) { steps_.push_back(std::move(step)); }
+  void add(Step step);
   bool empty() const { return steps_.empty(); }
   std::string apply(const std::string& text) const;
 
@@ -46,7 +50,8 @@ struct SentencePieceNormalizer {
   bool space_as_suffix = false;
 
   // `keep(text, at)`: length of a user-defined symbol that must not be changed, 0 for none.
-  std::string apply(std::string_view text, const std::function<size_t(std::string_view, size_t)>& keep) const;
+  std::string apply(std::string_view text, const std::function<size_t(std::string_view, size_t)>& keep,
+                    size_t most = SIZE_MAX) const;
 
  private:
   // The normalised start of `text` at `at`, and how many bytes it stands for.

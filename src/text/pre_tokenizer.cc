@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "text/byte_level.h"
+#include "text/growth.h"
 #include "text/normalizer.h"
 #include "text/unicode.h"
 
 namespace fathom {
 namespace {
+
+constexpr const char* kPart = "the pre-tokenizer";
 
 // GPT-2's own pattern, as its encoder has it.
 constexpr std::string_view kGpt2Pattern =
@@ -67,6 +70,7 @@ void change_pieces(Pieces& pieces, Change change) {
   for (TextSpan& piece : pieces.spans) {
     const auto begin = static_cast<uint32_t>(buffer.size());
     change(pieces.text.substr(piece.begin, piece.end - piece.begin), piece.begin, buffer);
+    check_growth(buffer.size(), pieces.most, kPart);
     piece = {begin, static_cast<uint32_t>(buffer.size()), false};
   }
   pieces.buffer = std::move(buffer);
@@ -118,6 +122,11 @@ void cut_digit_groups(std::string_view text, std::vector<TextSpan>& spans) {
 
 }  // namespace
 
+void PreTokenizer::add(std::function<void(Pieces&)> apply) {
+  steps_.push_back({std::move(apply)});
+  check_steps(steps_.size(), kPart);
+}
+
 void PreTokenizer::add_split(Regex pattern, SplitBehavior behavior, bool invert) {
   add([regex = std::make_shared<const Regex>(std::move(pattern)), behavior, invert](Pieces& pieces) {
     cut_pieces(pieces, [&](std::string_view text, std::vector<TextSpan>& spans) {
@@ -167,7 +176,7 @@ void PreTokenizer::add_metaspace(std::string replacement, Prepend prepend, bool 
   add([replacement, prepend](Pieces& pieces) {
     const bool at_start = pieces.at_start;
     change_pieces(pieces, [&](std::string_view text, uint32_t begin, std::string& buffer) {
-      const std::string marked = replace_all(text, " ", replacement);
+      const std::string marked = replace_all(text, " ", replacement, pieces.most, kPart);
       const bool wanted =
           prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start && begin == 0);
       if (wanted && !marked.starts_with(replacement)) buffer += replacement;
@@ -179,6 +188,7 @@ void PreTokenizer::add_metaspace(std::string replacement, Prepend prepend, bool 
 
 void PreTokenizer::run(Pieces& pieces) const {
   pieces.spans.clear();
+  pieces.most = most_bytes(pieces.text.size(), kPreTokenizerGrowth);
   if (pieces.text.empty()) return;
   pieces.spans.push_back({0, static_cast<uint32_t>(pieces.text.size()), false});
   // The last spelling of bytes is left out where it is the last step: the model reads bytes.

@@ -1,6 +1,7 @@
 // Cuts a text into the pieces that are tokenised on their own: a list of steps, as the file lists them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,7 @@ struct Pieces {
   std::string buffer;           // what `text` points to once a step changed it
   std::vector<TextSpan> spans;  // the pieces; none is empty
   bool at_start = true;         // the text begins where the whole input begins
+  size_t most = SIZE_MAX;       // bytes that a step may make of it: more are a UserError
   bool stand_ins = false;       // the text holds stand-ins for bytes (unicode.h)
 };
 
@@ -45,7 +47,7 @@ class PreTokenizer {
     std::function<void(Pieces&)> apply;
     bool spells_bytes = false;
   };
-  void add(std::function<void(Pieces&)> apply) { steps_.push_back({std::move(apply)}); }
+  void add(std::function<void(Pieces&)> apply);
 
   std::vector<Step> steps_;
   bool byte_level_ = false;

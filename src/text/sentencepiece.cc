@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "text/bpe.h"
+#include "text/growth.h"
 #include "text/hf_parts.h"
 #include "text/protobuf_reader.h"
 #include "text/tokenizer_json.h"
@@ -151,11 +152,12 @@ void add_normalizer(Model& model, Normalizer& normalizer) {
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     if (model.pieces[id].type == kUserDefined) symbols->add(model.pieces[id].text, static_cast<int32_t>(id));
   }
-  normalizer.add([own, symbols](const std::string& text) {
-    return own->apply(text, [&](std::string_view at_text, size_t at) {
+  normalizer.add([own, symbols](const std::string& text, size_t most) {
+    const auto keep = [&](std::string_view at_text, size_t at) {
       int32_t id = -1;
       return symbols->empty() ? size_t{0} : symbols->longest(at_text, at, &id);
-    });
+    };
+    return own->apply(text, keep, most);
   });
 }
 
@@ -199,6 +201,8 @@ std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
   }
   require(vocabulary.distinct() == vocabulary.count(), "{}: a piece is there twice", where);
   require(unk >= 0, "{}: there is no unknown piece", where);
+  require(model.unk_surface.size() <= kGrowthBytes, "{}: the unknown piece shows as {} bytes, more than {}",
+          where, model.unk_surface.size(), kGrowthBytes);
   parts.shown_as[unk] = model.unk_surface;
   const SentencePieceNormalizer& spaces = model.normalizer;
   parts.decoder.add_byte_fallback();

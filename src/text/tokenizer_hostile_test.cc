@@ -27,6 +27,7 @@ void expect_refused(Call call, const std::string& words, const std::string& what
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos)
         << "expected '" << words << "' in: " << error.what();
+    EXPECT_EQ(std::string(error.what()).find("json.exception"), std::string::npos) << error.what();
   }
 }
 
@@ -128,6 +129,83 @@ TEST(HostileTokenizerJson, PartsNotKnown) {
 }
 
 // A pattern that never ends must be given up, not waited for.
+std::string repeated(const std::string& one, int times) {
+  std::string all = one;
+  for (int i = 1; i < times; ++i) all += "," + one;
+  return all;
+}
+
+// Small files whose steps make gigabytes out of a word.
+TEST(HostileTokenizerJson, TextsThatGrow) {
+  const std::string vocab = R"({"a":0,"b":1,"aa":2})", merges = R"(["a a"])";
+  const std::string twice = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})";
+  const auto sequence = [](const char* part, const char* list, const std::string& steps) {
+    return std::string(",\"") + part + R"(":{"type":"Sequence",")" + list + "\":[" + steps + "]}";
+  };
+  const auto tokenizer = [&](const std::string& rest) {
+    return hf_tokenizer(bpe(vocab, merges, rest), {}, "t.json");
+  };
+  const std::string words(1000, 'a');
+  for (const std::string& step :
+       {twice, std::string(R"({"type":"Replace","pattern":{"Regex":"a"},"content":"aa"})"),
+        R"({"type":"Prepend","prepend":")" + std::string(2000, 'a') + "\"}",
+        R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(1 << 20, 'a') + "\"}"}) {
+    const auto grows = tokenizer(sequence("normalizer", "normalizers", repeated(step, 28)));
+    expect_refused([&] { grows->encode(words); }, "the normalizer makes a text longer than 16256 bytes",
+                   step);
+  }
+  const auto spelt =
+      tokenizer(sequence("pre_tokenizer", "pretokenizers",
+                         repeated(R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})", 28)));
+  expect_refused([&] { spelt->encode("\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9"); },
+                 "the pre-tokenizer makes a text longer than", "ByteLevel");
+  const auto marked = tokenizer(R"(,"pre_tokenizer":{"type":"Metaspace","split":false,"replacement":")" +
+                                std::string(1 << 20, 'x') + "\"}");
+  expect_refused([&] { marked->encode("a b"); }, "the pre-tokenizer makes a text longer than", "Metaspace");
+  const auto decodes = tokenizer(sequence("decoder", "decoders", repeated(twice, 28)));
+  expect_refused([&] { decodes->decode({0, 2}); }, "the decoder makes a text longer than", "decoder");
+  expect_refused([&] { decodes->piece(0); }, "the decoder makes a text longer than", "decoder");
+  // What Unicode itself does is no reason: one character, eleven times its bytes.
+  std::string ligatures;
+  for (int i = 0; i < 500; ++i) ligatures += "\uFDFA";
+  EXPECT_NO_THROW(tokenizer(R"(,"normalizer":{"type":"NFKD"})")->encode(ligatures));
+}
+
+TEST(HostileTokenizerJson, TooManyStepsAndIds) {
+  const std::string vocab = R"({"a":0,"b":1})";
+  const auto steps = [&](const char* part, const char* list, const std::string& step) {
+    return bpe(
+        vocab, "[]",
+        std::string(",\"") + part + R"(":{"type":"Sequence",")" + list + "\":[" + repeated(step, 257) + "]}");
+  };
+  expect_json_refused(steps("normalizer", "normalizers", R"({"type":"NFC"})"),
+                      "the normalizer has more than 256 steps");
+  expect_json_refused(steps("pre_tokenizer", "pretokenizers", R"({"type":"WhitespaceSplit"})"),
+                      "the pre-tokenizer has more than 256 steps");
+  expect_json_refused(steps("decoder", "decoders", R"({"type":"Fuse"})"),
+                      "the decoder has more than 256 steps");
+  const auto of_template = [&](int items, int ids) {
+    return bpe(vocab, "[]",
+               R"(,"post_processor":{"type":"TemplateProcessing","single":[)" +
+                   repeated(R"({"SpecialToken":{"id":"x"}})", items) +
+                   R"(,{"Sequence":{"id":"A"}}],"special_tokens":{"x":{"ids":[)" + repeated("0", ids) +
+                   "]}}}");
+  };
+  expect_json_refused(of_template(20000, 20000), "the template puts more than 256 tokens around a text");
+  expect_json_refused(of_template(257, 1), "the template puts more than 256 tokens around a text");
+  EXPECT_EQ(hf_tokenizer(of_template(2, 100), {}, "t.json")->encode("").size(), 200u);
+}
+
+// Stripped one by one from the front, a long token takes a minute.
+TEST(HostileTokenizerJson, StrippingIsLinear) {
+  const std::string token(1 << 20, 'a');
+  const auto tokenizer =
+      hf_tokenizer(bpe(R"({"b":1,")" + token + "\":0}", "[]",
+                       R"(,"decoder":{"type":"Strip","content":"a","start":1000000,"stop":1000000})"),
+                   {}, "t.json");
+  EXPECT_EQ(tokenizer->decode({0, 1}), "b");
+}
+
 TEST(HostileTokenizerJson, RunawayRegex) {
   const auto tokenizer = hf_tokenizer(
       bpe(R"({"a":0})", "[]",

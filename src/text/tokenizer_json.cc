@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "io/json_stream.h"
 
 namespace fathom {
 namespace {
@@ -94,7 +95,7 @@ class Reader {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) {
-    fail("{}: not JSON at byte {}: {}", where_, position, printable(error.what()));
+    fail("{}: not JSON at byte {}: {}", where_, position, printable(json_problem(error.what())));
   }
 
  private:

@@ -1,29 +1,25 @@
 #include "train/checkpoint.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/format.h"
 #include "base/log.h"
-#include "base/mapped_file.h"
-#include "io/atomic_file.h"
-#include "train/crc32c.h"
+#include "train/checkpoint_folder.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
-constexpr const char* kDone = "DONE";
-constexpr std::string_view kPrefix = "step-";
+constexpr std::array<const char*, 2> kLinks{"last", "best"};
 
 void sync_folder(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -32,155 +28,171 @@ void sync_folder(const std::string& path) {
   ::close(fd);
 }
 
-// N of "step-N"; -1: another name.
-int64_t step_of(const std::string& name) {
-  if (name.rfind(kPrefix, 0) != 0) return -1;
-  int64_t step = -1;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return error == std::errc() && stop == end && step >= 0 ? step : -1;
-}
-
-Json sum_of(const std::string& path) {
-  const auto file = MappedFile::open(path);
-  return {{"bytes", file->bytes().size()}, {"crc32c", crc32c(file->bytes())}};
-}
-
-// Every file, less what may change afterwards: a calibration is added to the method's config.
-Json sums_of(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    const std::string name = entry.path().lexically_relative(folder).string();
-    if (entry.is_regular_file() && name != kDone && entry.path().filename() != "adapter_config.json")
-      names.push_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  Json sums = Json::object();
-  for (const std::string& name : names) sums[name] = sum_of(folder + "/" + name);
-  return sums;
-}
-
-// "" when whole, else what is wrong with it.
-std::string damage(const std::string& folder) {
-  std::error_code error;
-  if (!fs::exists(folder + "/" + kDone, error)) return "it was not finished";
-  try {
-    const Json done = Json::parse(read_text_file(folder + "/" + kDone, size_t{1} << 20), nullptr, false);
-    if (!done.is_object() || !done.contains("files") || !done["files"].is_object())
-      return "its DONE cannot be read";
-    for (const auto& [name, sum] : done["files"].items()) {
-      if (name.empty() || name.find("..") != std::string::npos || name.front() == '/')
-        return "its DONE names a file outside";
-      if (!fs::exists(folder + "/" + name, error)) return name + " is missing";
-      if (sum_of(folder + "/" + name) != sum) return name + " is not as it was written";
-    }
-  } catch (const UserError& problem) {
-    return problem.what();
-  }
-  return "";
+std::string name_of_step(int64_t step) {
+  return kCheckpointPrefix + std::to_string(step);
 }
 
 std::vector<CheckpointPlace> all_checkpoints(const std::string& dir) {  // newest first
   std::vector<CheckpointPlace> places;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const int64_t step = step_of(entry.path().filename().string());
-    if (step >= 0 && entry.is_directory()) places.push_back({step, entry.path().string()});
+    const int64_t step = checkpoint_step(entry.path().filename().string());
+    if (step >= 0 && entry.is_directory(error)) places.push_back({step, entry.path().string(), {}});
   }
   std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step > b.step; });
   return places;
 }
 
-// A crash while it goes leaves something that is no checkpoint.
-void remove_checkpoint(const std::string& folder) {
-  std::error_code ignored;
-  fs::remove(folder + "/" + kDone, ignored);
-  fs::remove_all(folder, ignored);
-}
-
-void point_last(const std::string& dir, const std::string& name) {
-  const std::string link = dir + "/last", fresh = fmt::format("{}.tmp-{}", link, getpid());
-  std::error_code ignored;
-  fs::remove(fresh, ignored);
-  if (::symlink(name.c_str(), fresh.c_str()) != 0 || std::rename(fresh.c_str(), link.c_str()) != 0)
-    fail("cannot write {}: {}", printable(link), std::strerror(errno));
+void point(const std::string& dir, const char* link, int64_t step) {
+  const std::string path = dir + "/" + link, fresh = fmt::format("{}.tmp-{}", path, getpid());
+  std::error_code error;
+  if (fs::is_symlink(fresh, error)) fs::remove(fresh, error);
+  if (fs::exists(path, error) && !fs::is_symlink(path, error))
+    fail("cannot write {}: something that is no link is in its place", printable(path));
+  if (::symlink(name_of_step(step).c_str(), fresh.c_str()) != 0 ||
+      std::rename(fresh.c_str(), path.c_str()) != 0)
+    fail("cannot write {}: {}", printable(path), std::strerror(errno));
   sync_folder(dir);
 }
 
-void keep_newest(const std::string& dir, int64_t keep) {
-  if (keep <= 0) return;
+// The one of `fresh`, which was just written, is whole.
+void keep_newest(const std::string& dir, int64_t fresh, const KeptCheckpoints& rule) {
+  if (rule.newest <= 0) return;
+  const std::vector<CheckpointPlace> places = all_checkpoints(dir);
+  if (static_cast<int64_t>(places.size()) <= rule.newest) return;
   int64_t kept = 0;
-  std::error_code error;
-  for (const CheckpointPlace& place : all_checkpoints(dir)) {
-    if (!fs::exists(place.path + "/" + kDone, error)) continue;
-    if (++kept > keep) remove_checkpoint(place.path);
+  for (const CheckpointPlace& place : places) {
+    if (kept >= rule.newest) {
+      if (place.step != fresh && place.step != rule.best) remove_checkpoint(place.path);
+    } else if (place.step == fresh || checkpoint_state(place.path, place.step).damage.empty()) {
+      ++kept;
+    }
   }
 }
 
-struct Temporary {
-  std::string path;
-  ~Temporary() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
+// A folder with our mark, gone at the end.
+class Workplace {
+ public:
+  explicit Workplace(const std::string& place) {
+    for (int attempt = 0;; ++attempt) {
+      path_ = fmt::format("{}.tmp-{}", place, getpid());
+      if (attempt > 0) path_ += fmt::format("-{}", attempt);
+      if (::mkdir(path_.c_str(), 0777) == 0) break;
+      if (errno != EEXIST || attempt > kAttempts)
+        fail("cannot create the folder {}: {}", printable(path_), std::strerror(errno));
+    }
+    write_mark(path_);
   }
+  ~Workplace() { remove_marked(path_); }
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+  std::string files() const { return path_ + "/files"; }
+
+ private:
+  static constexpr int kAttempts = 100;
+  std::string path_;
 };
+
+void write_files(const CheckpointPlace& place, const std::function<void(const std::string&)>& fill) {
+  const Workplace work(place.path);
+  fill(work.files());
+  write_mark(work.files());
+  write_done(work.files(), place.step);
+  sync_folder(work.files());
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(place.path, error))) remove_checkpoint(place.path);
+  if (std::rename(work.files().c_str(), place.path.c_str()) != 0)
+    fail("cannot write {}: {}", printable(place.path), std::strerror(errno));
+}
+
+// A link that point() did not come to rename.
+bool is_half_link(const fs::path& path) {
+  std::error_code error;
+  const std::string name = path.filename().string();
+  const bool named = std::any_of(kLinks.begin(), kLinks.end(), [&](const char* link) {
+    return name.starts_with(link + std::string(".tmp-"));
+  });
+  return named && fs::is_symlink(path, error) && checkpoint_step(fs::read_symlink(path, error).string()) >= 0;
+}
 
 }  // namespace
 
-CheckpointPlace write_checkpoint(const std::string& dir, int64_t step, int64_t keep,
+bool CheckpointPlace::has(const std::string& name) const {
+  return std::find(files.begin(), files.end(), name) != files.end();
+}
+
+CheckpointPlace write_checkpoint(const std::string& dir, int64_t step, const KeptCheckpoints& kept,
                                  const std::function<void(const std::string& folder)>& fill) {
-  const std::string name = std::string(kPrefix) + std::to_string(step);
-  const CheckpointPlace place{step, dir + "/" + name};
+  const CheckpointPlace place{step, dir + "/" + name_of_step(step), {}};
   std::error_code error;
-  if (!fs::exists(place.path, error) || !damage(place.path).empty()) {
+  if (!fs::exists(place.path, error) || !checkpoint_state(place.path, step).damage.empty()) {
     fs::create_directories(dir, error);
     if (error) fail("cannot create the folder {}: {}", printable(dir), error.message());
-    const Temporary fresh{fmt::format("{}/{}.tmp-{}", dir, name, getpid())};
-    fs::remove_all(fresh.path, error);
-    fill(fresh.path);
-    const Json done{{"step", step}, {"files", sums_of(fresh.path)}};
-    sync_folder(fresh.path);
-    if (fs::exists(place.path, error)) remove_checkpoint(place.path);
-    if (std::rename(fresh.path.c_str(), place.path.c_str()) != 0)
-      fail("cannot write {}: {}", printable(place.path), std::strerror(errno));
+    write_files(place, fill);
     sync_folder(dir);
-    write_file_atomically(place.path + "/" + kDone, done.dump(1) + "\n");
   }
-  point_last(dir, name);
-  keep_newest(dir, keep);
+  point(dir, "last", step);
+  if (kept.best >= 0 && fs::exists(dir + "/" + name_of_step(kept.best), error)) point(dir, "best", kept.best);
+  keep_newest(dir, step, kept);
   return place;
 }
 
 std::optional<CheckpointPlace> newest_checkpoint(const std::string& dir) {
-  for (const CheckpointPlace& place : all_checkpoints(dir)) {
-    const std::string why = damage(place.path);
-    if (why.empty()) return place;
-    log_warn(fmt::format("{} is passed over: {}", place.path, why));
+  for (CheckpointPlace& place : all_checkpoints(dir)) {
+    CheckpointState state = checkpoint_state(place.path, place.step);
+    place.files = std::move(state.files);
+    if (state.damage.empty()) return place;
+    log_warn(fmt::format("{} is passed over: {}", place.path, state.damage));
   }
   return std::nullopt;
 }
 
 CheckpointPlace find_checkpoint(const std::string& path) {
   const std::string plain = fs::path(path).filename().empty() ? fs::path(path).parent_path().string() : path;
-  const int64_t step = step_of(fs::path(plain).filename().string());
+  const int64_t step = checkpoint_step(fs::path(plain).filename().string());
   if (step >= 0) {
-    const std::string why = damage(plain);
-    if (!why.empty()) fail("{} is no checkpoint to go on from: {}", printable(plain), why);
-    return {step, plain};
+    CheckpointState state = checkpoint_state(plain, step);
+    if (!state.damage.empty()) fail("{} is no checkpoint to go on from: {}", printable(plain), state.damage);
+    return {step, plain, std::move(state.files)};
   }
   if (const auto place = newest_checkpoint(plain)) return *place;
   fail("{}: expected a folder with checkpoints (step-N), it has none that is whole", printable(path));
 }
 
+void check_run_folder(const std::string& dir, int64_t step) {
+  std::error_code error;
+  for (const char* link : kLinks) {
+    const std::string path = dir + "/" + link;
+    if (fs::exists(path, error) && !fs::is_symlink(path, error))
+      fail("{} is in the way: expected a link to a checkpoint, or nothing; move it, or use another folder",
+           printable(path));
+  }
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    const std::string path = entry.path().string();
+    const int64_t of = checkpoint_step(entry.path().filename().string());
+    if (of <= step) continue;
+    const bool marked = is_marked(path);
+    const std::string foreign = marked ? foreign_file(path) : "";
+    if (marked && (foreign.empty() || checkpoint_state(path, of).damage.empty())) continue;
+    fail("{} is in the way: {}; move it, or use another folder", printable(path),
+         marked ? "it holds " + printable(foreign) + ", which is no part of the checkpoint"
+                : "it is no checkpoint of ours");
+  }
+}
+
 void remove_leftovers(const std::string& dir) {
   std::error_code error;
-  std::vector<fs::path> leftovers;
+  std::vector<fs::path> folders, links;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.rfind(kPrefix, 0) == 0 && name.find(".tmp-") != std::string::npos)
-      leftovers.push_back(entry.path());
+    const size_t suffix = name.find(".tmp-");
+    if (suffix != std::string::npos && checkpoint_step(name.substr(0, suffix)) >= 0)
+      folders.push_back(entry.path());
+    else if (is_half_link(entry.path()))
+      links.push_back(entry.path());
   }
-  for (const fs::path& path : leftovers) fs::remove_all(path, error);
+  for (const fs::path& path : folders) remove_marked(path.string());
+  for (const fs::path& path : links) fs::remove(path, error);
 }
 
 }  // namespace fathom

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "base/json_depth.h"
+#include "model/lora.h"
 
 namespace fathom {
 namespace {
@@ -45,6 +47,7 @@ ModelConfig TrainConfig::default_model() {
 }
 
 Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
+  check_json_depth(json_text, where);
   Json json = Json::parse(json_text, nullptr, false, true);
   if (!json.is_object()) fail("{}: expected a JSON object", where);
   Json method{{"name", "dense"}};
@@ -75,6 +78,20 @@ void Recipe::set(const std::string& assignment) {
   }
 }
 
+namespace {
+
+void check_lora(const LoraConfig& lora) {
+  require(lora.rank >= 0 && lora.rank <= 4096, "lora.rank must be from 0 to 4096, got {}", lora.rank);
+  require(lora.alpha >= 0 && std::isfinite(lora.alpha), "lora.alpha must be a number of at least 0, got {}",
+          lora.alpha);
+  require(lora.dropout >= 0 && lora.dropout < 1, "lora.dropout must be in [0, 1), got {}", lora.dropout);
+  require(lora.rank > 0 || (lora.alpha == 0 && lora.targets.empty() && lora.dropout == 0),
+          "lora.rank must be at least 1 where lora has other keys, got 0");
+  check_lora_targets(lora.targets, "lora.targets");
+}
+
+}  // namespace
+
 void Recipe::check() const {
   const TrainConfig& c = train;
   const auto at_least = [](const char* key, int64_t value, int64_t least) {
@@ -93,8 +110,10 @@ void Recipe::check() const {
   at_least("validation.every", c.validation.every, 0);
   at_least("validation.batches", c.validation.batches, 1);
   at_least("validation.patience", c.validation.patience, 0);
-  require(c.batch * c.context < int64_t{1} << 30, "a micro-batch must be less than 2^30 rows, got {} x {}",
-          c.batch, c.context);
+  const int64_t most = int64_t{1} << 30;
+  require(c.accumulate < most, "accumulate must be less than 2^30, got {}", c.accumulate);
+  require(c.batch < most && c.context < most && c.batch * c.context < most,
+          "a micro-batch must be less than 2^30 rows, got {} x {}", c.batch, c.context);
   require(c.clip >= 0, "clip must not be negative, got {}", c.clip);
   require(c.method_rate > 0, "method_rate must be above 0, got {}", c.method_rate);
   require(c.spike == 0 || c.spike > 1, "spike must be 0 or above 1, got {}", c.spike);
@@ -104,6 +123,7 @@ void Recipe::check() const {
           "validation.share and validation.data are two ways to say the same: give one");
   require(c.validation.patience == 0 || c.validation.share > 0 || !c.validation.data.empty(),
           "validation.patience needs validation.data or validation.share");
+  check_lora(c.lora);
   check_optimizer(c.optimizer);
   const Schedule schedule(c.schedule, c.schedule_steps);
   for (const std::string& entry : c.data) parse_data(entry);
@@ -146,6 +166,18 @@ WeightedPath parse_data(const std::string& entry) {
 
 namespace {
 
+constexpr int64_t kManyLayers = 1 << 16;
+
+// A model that has them cannot be loaded again.
+void check_marks(const ModelConfig& model) {
+  const auto inside = [&](const char* key, int32_t id, int32_t least) {
+    require(id >= least && id < model.vocab, "model.{} must be a token of the vocabulary of {}, got {}", key,
+            model.vocab, id);
+  };
+  inside("bos", model.bos, -1);
+  for (const int32_t id : model.eos) inside("eos", id, 0);
+}
+
 // A checkpoint's config.json must give this model back: some architectures have no key for some fields.
 void check_fits_its_architecture(ModelConfig model) {
   if (!model.has_local_rope) model.local_rope = {};  // said by nobody, asked by nobody
@@ -173,7 +205,9 @@ ModelConfig complete_model(ModelConfig model, const TrainConfig& config, const T
   if (model.attention_scale == 0 && model.head_dim > 0)
     model.attention_scale = 1 / std::sqrt(static_cast<float>(model.head_dim));
   if (model.context == 0) model.context = config.context;
-  if (model.windows.empty()) model.windows.assign(static_cast<size_t>(std::max<int64_t>(0, model.layers)), 0);
+  // More layers than any model has are refused below.
+  if (model.windows.empty() && model.layers > 0 && model.layers < kManyLayers)
+    model.windows.assign(static_cast<size_t>(model.layers), 0);
   if (tokenizer) {
     if (model.vocab == 0) model.vocab = tokenizer->vocab_size();
     if (model.bos < 0) model.bos = tokenizer->bos();
@@ -183,6 +217,7 @@ ModelConfig complete_model(ModelConfig model, const TrainConfig& config, const T
            model.vocab);
   }
   check_config(model, "model");
+  check_marks(model);
   check_fits_its_architecture(model);
   return model;
 }

@@ -42,6 +42,25 @@ struct CheckpointConfig {
   }
 };
 
+// Low-rank factors that train beside frozen weights.
+struct LoraConfig {
+  int64_t rank = 0;
+  float alpha = 0;
+  std::vector<std::string> targets;
+  float dropout = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("rank", rank, "rank of the factors that train beside the frozen weights; 0: there are none");
+    v("alpha", alpha, "what they add is scaled by alpha / rank; 0: the rank, a scale of 1");
+    v("targets", targets,
+      "the matrices that have factors, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; "
+      "empty: all");
+    v("dropout", dropout, "share of the factors' input that is dropped in training");
+  }
+  float scaled_alpha() const { return alpha > 0 ? alpha : static_cast<float>(rank); }
+};
+
 struct TrainConfig {
   uint64_t seed = 0;
   std::string base, tokenizer;
@@ -55,6 +74,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   float method_rate = 1;
+  LoraConfig lora;
   float clip = 1;
   bool recompute = false;
   ValidationConfig validation;
@@ -90,6 +110,7 @@ struct TrainConfig {
     v("optimizer", optimizer);
     v("schedule", schedule);
     v("method_rate", method_rate, "the method's own tensors learn at the rate times this");
+    v("lora", lora);
     v("clip", clip, "the largest norm of all gradients together; 0: not clipped");
     v("recompute", recompute,
       "keep no activations of branches, compute them again: less memory, a third more time");
@@ -118,6 +139,8 @@ struct Recipe {
   static Recipe parse(const std::string& json_text, const std::string& where);
   // "key=value"; "method.key=value" reaches the method. UsageError.
   void set(const std::string& assignment);
+  // Do the backbone's weights stay as they are?
+  bool frozen() const { return train.lora.rank > 0 || method->options().frozen_backbone; }
   void check() const;           // values that make no sense together: UserErrors
   std::string to_json() const;  // every key
 };

@@ -132,6 +132,12 @@ void Dataset::append(const Place& place, int64_t key_base, TrainBatch& batch) co
   }
 }
 
+std::vector<const DataSource*> Dataset::sources() const {
+  std::vector<const DataSource*> all;
+  for (const Source& source : sources_) all.push_back(&source.data);
+  return all;
+}
+
 TrainBatch Dataset::batch(int64_t first, int64_t count, int64_t place) const {
   TrainBatch batch;
   const auto rows = static_cast<size_t>(count * options_.context);

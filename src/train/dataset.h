@@ -49,6 +49,7 @@ class Dataset {
 
   int64_t samples() const { return samples_; }  // of one pass over every source
   int64_t tokens() const { return tokens_; }
+  std::vector<const DataSource*> sources() const;
   // Samples first … first + count − 1 of the endless stream, packed. `place`: of the first in its step.
   TrainBatch batch(int64_t first, int64_t count, int64_t place) const;
 

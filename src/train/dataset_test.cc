@@ -79,24 +79,21 @@ TEST(TokenShard, RoundTripAndDamage) {
   EXPECT_EQ(parse(good), "");
   for (size_t size = 0; size < good.size(); ++size) EXPECT_NE(parse(good.substr(0, size)), "") << size;
   EXPECT_NE(parse(good + std::string(8, '\0')), "");
-  for (size_t i = good.size() - 40; i < good.size() - 24; ++i) {  // the counts
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 0xff);
-    EXPECT_NE(parse(bad), "") << i;
-  }
-  for (size_t i = good.size() - 56; i < good.size() - 40; ++i) {  // the documents' ends
-    std::string bad = good;
-    bad[i] = static_cast<char>(bad[i] ^ 0x7f);
-    EXPECT_NE(parse(bad), "") << i;
+  for (size_t i = 0; i < good.size(); ++i) {  // whichever bit it is
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ 1 << bit);
+      EXPECT_NE(parse(bad), "") << i;
+    }
   }
   for (char end : {'\0', '\5'}) {  // an empty document, at either side
     std::string bad = good;
-    bad[good.size() - 56] = end;
+    bad[good.size() - 64] = end;
     EXPECT_EQ(parse(bad), "x: not a file of tokens: document ends out of order");
   }
   std::string other = good;
-  other[8] = 2;
-  EXPECT_EQ(parse(other), "x: not a file of tokens: version 2, expected 1");
+  other[8] = 3;
+  EXPECT_EQ(parse(other), "x: not a file of tokens: version 3, expected 2");
 }
 
 TEST(ShardCache, MadeOncePerContentTokenizerAndOptions) {
@@ -127,6 +124,11 @@ TEST(ShardCache, MadeOncePerContentTokenizerAndOptions) {
   const std::string name = first.begin()->first, good = file_text(name);
   std::ofstream(name, std::ios::binary) << good.substr(0, good.size() - 1);
   EXPECT_EQ(made(*tokenizer)->documents(), 2);
+  EXPECT_EQ(file_text(name), good);
+  std::string flipped = good;
+  flipped[20] = static_cast<char>(flipped[20] ^ 1);  // a token
+  std::ofstream(name, std::ios::binary) << flipped;
+  EXPECT_EQ(made(*tokenizer)->checksum(), shard->checksum());
   EXPECT_EQ(file_text(name), good);
 
   folder.write("a.txt", "other text\n");

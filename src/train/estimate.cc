@@ -1,10 +1,13 @@
 #include "train/estimate.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "model/flops.h"
+#include "model/lora.h"
 #include "model/weights.h"
 #include "ops/linear/linear.h"
+#include "ops/loss/output_loss.h"
 #include "ops/rows/read_scalars.h"
 #include "tensor/arena.h"
 #include "tensor/tape.h"
@@ -35,11 +38,29 @@ double measured_speed(Context& ctx, Precision precision) {
   return best;
 }
 
-// Floats that the tape keeps for one row: each op's input, roughly.
+// Floats that the tape keeps for one row: each op's input, roughly. Without the logits.
 int64_t activations_per_row(const ModelConfig& c, bool recompute) {
   const int64_t heads = (2 * c.heads + 2 * c.kv_heads) * c.head_dim;
   const int64_t block = recompute ? 2 * c.width : 6 * c.width + 2 * heads + 4 * c.ffn_width;
-  return c.layers * block + 4 * c.width + 2 * c.vocab;
+  return c.layers * block + 4 * c.width;
+}
+
+// Logits and their gradient, of as many rows as a loss has in memory at once.
+int64_t logits_at_once(const Context& ctx, const ModelConfig& c, int64_t rows) {
+  const int64_t all = rows * c.vocab;
+  return 2 * (ctx.device() == Device::kCuda ? std::min(all, std::max(kLogitsAtOnce, 128 * c.vocab)) : all);
+}
+
+int64_t lora_size(const LoraConfig& lora, const ModelConfig& model) {
+  Lora none;
+  int64_t size = 0;
+  for (const LoraSpec& spec : lora_specs(model, none)) {
+    const auto& targets = lora.targets;
+    if (targets.empty() ||
+        std::find(targets.begin(), targets.end(), name_of(spec.projection)) != targets.end())
+      size += lora.rank * (spec.in + spec.out);
+  }
+  return size;
 }
 
 }  // namespace
@@ -51,8 +72,8 @@ TrainEstimate estimate_run(Context& ctx, const Recipe& recipe, const ModelConfig
   for (const WeightSpec& spec : weight_specs(model, weights)) out.parameters += spec.shape.numel();
   for (const MethodParameter& own : recipe.method->describe(model))
     out.method_parameters += own.shape.numel();
-  const bool frozen = recipe.method->options().frozen_backbone;
-  out.trained = out.method_parameters + (frozen ? 0 : out.parameters);
+  const bool frozen = recipe.frozen();
+  out.trained = out.method_parameters + (frozen ? 0 : out.parameters) + lora_size(config.lora, model);
   out.tokens_per_step = config.batch * config.context * config.accumulate;
   out.tokens = out.tokens_per_step * config.last_step();
   const DenseWork work = dense_work(model, config.context, 0, config.context);
@@ -70,8 +91,10 @@ TrainEstimate estimate_run(Context& ctx, const Recipe& recipe, const ModelConfig
                                                           : 0) +
                             (config.precision == Precision::kBf16 ? 2 : 0);
   const int64_t held = frozen ? out.parameters * (config.precision == Precision::kBf16 ? 2 : 4) : 0;
-  out.memory_bytes = out.trained * per_value + held +
-                     4 * config.batch * config.context * activations_per_row(model, config.recompute);
+  const int64_t rows = config.batch * config.context;
+  out.memory_bytes =
+      out.trained * per_value + held +
+      4 * (rows * activations_per_row(model, config.recompute) + logits_at_once(ctx, model, rows));
   out.seconds = out.flops / 2 / measured_speed(ctx, config.precision);
   return out;
 }

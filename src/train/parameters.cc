@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "model/load.h"
+#include "model/lora.h"
 #include "model/weights.h"
 #include "ops/linear/round_to_bf16.h"
 #include "ops/rows/fill.h"
@@ -41,6 +42,15 @@ std::vector<ParameterSpec> model_parameters(Model& model) {
     if (model.config.tied && weight.tensor == &model.weights.embedding)
       spec.aliases.push_back(&model.weights.output);
     specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+std::vector<ParameterSpec> lora_parameters(Model& model, bool merged) {
+  std::vector<ParameterSpec> specs;
+  for (const LoraSpec& spec : lora_specs(model)) {
+    specs.push_back({spec.name + ".lora_A.weight", &spec.factors->a, {}, true, !merged, 1});
+    specs.push_back({spec.name + ".lora_B.weight", &spec.factors->b, {}, true, !merged, 1});
   }
   return specs;
 }

@@ -26,6 +26,10 @@ struct ParameterSpec {
 // The model's weights in forward order; norms and biases do not decay.
 std::vector<ParameterSpec> model_parameters(Model& model);
 
+// The factors of its LoRA, "model.layers.0.self_attn.q_proj.lora_A.weight" and so on.
+// merged: as MergedLora trains them, in f32 alone.
+std::vector<ParameterSpec> lora_parameters(Model& model, bool merged = false);
+
 class ParameterSet {
  public:
   struct Parameter {

@@ -1,5 +1,7 @@
 #include "train/prefetch.h"
 
+#include <system_error>
+
 namespace fathom {
 
 TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) {
@@ -15,7 +17,12 @@ TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) 
 }
 
 Prefetcher::Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, size_t ahead)
-    : data_(data), sample_(first_sample), shape_(shape), ahead_(ahead), thread_([this] { work(); }) {}
+    : data_(data), sample_(first_sample), shape_(shape), ahead_(ahead) {
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error&) {  // no thread to be had: next() makes each step itself
+  }
+}
 
 Prefetcher::~Prefetcher() {
   {
@@ -23,7 +30,7 @@ Prefetcher::~Prefetcher() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Prefetcher::work() {
@@ -51,6 +58,11 @@ void Prefetcher::work() {
 }
 
 TrainStep Prefetcher::next() {
+  if (!thread_.joinable()) {
+    TrainStep step = make_step(data_, sample_, shape_);
+    sample_ += shape_.samples();
+    return step;
+  }
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !ready_.empty() || error_; });
   if (ready_.empty()) std::rethrow_exception(error_);

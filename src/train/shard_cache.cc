@@ -16,7 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kSampleBytes = size_t{1} << 16;  // of the source, encoded to tell tokenizers apart
 constexpr size_t kGroupBytes = size_t{1} << 22;   // of text held while its tokens are made
-constexpr const char* kLayout = "tokens 2;";      // changes when documents become tokens in another way
+constexpr const char* kLayout =
+    "tokens 3;";  // changes with the file's form, and when documents become tokens in another way
 
 std::string default_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)

@@ -1,5 +1,6 @@
 #include "train/step_timer.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "base/rng.h"
@@ -8,18 +9,23 @@
 
 namespace fathom {
 
-StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options)
+StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options, Tape& tape)
     : ctx_(ctx),
       options_(options),
       method_(MethodPolicy::from_json(options.method, "bench")),
       model_(initial_model(ctx, options.model, {}, 1)),
-      tape_(ctx.device()) {
+      tape_(tape) {
   move_model(ctx, model_);
   method_->check(options.model);
   std::vector<ParameterSpec> specs = model_parameters(model_);
+  backbone_ = specs.size();
   for (const MethodParameter& own : method_->parameters(options.model))
     specs.push_back({own.name, own.tensor, {}, own.decay, false, 1});
   method_->initialise(options.model, 1);
+  if (method_->options().objective == Objective::kDistill) {
+    teacher_ = model_;
+    if (options.precision == Precision::kBf16) hold_in_bf16(ctx, teacher_);
+  }
   parameters_ = std::make_unique<ParameterSet>(ctx, std::move(specs), options.precision);
   optimizer_ = make_optimizer({}, *parameters_);
 }
@@ -28,9 +34,13 @@ TrainBatch StepTimer::random_part() const {
   Rng rng(1, {static_cast<uint32_t>(steps_), 0, 0});
   const auto vocab = static_cast<uint32_t>(options_.model.vocab);
   TrainBatch part;
-  for (int32_t s = 0; s < options_.batch; ++s) {
+  for (int32_t s = 0; part.rows() < rows(); ++s) {
+    const int64_t left = rows() - part.rows();
+    const int64_t length = options_.mean_document == 0
+                               ? options_.context
+                               : 1 + rng.below(static_cast<uint32_t>(2 * options_.mean_document - 1));
     part.sequence_keys.push_back(s);
-    for (int32_t i = 0; i < options_.context; ++i) {
+    for (int32_t i = 0; i < std::min({length, left, options_.context}); ++i) {
       part.tokens.push_back(static_cast<int32_t>(rng.below(vocab)));
       part.positions.push_back(i);
       part.sequence.push_back(s);
@@ -38,17 +48,25 @@ TrainBatch StepTimer::random_part() const {
     }
   }
   part.weights.assign(part.tokens.size(), 1.0f);
-  part.sequences = options_.batch;
+  part.sequences = static_cast<int64_t>(part.sequence_keys.size());
   part.weight_sum = static_cast<double>(part.rows());
   return part;
 }
 
-size_t StepTimer::device_bytes() const {
+size_t StepTimer::state_bytes() const {
   int64_t bytes = parameters_->values().nbytes() + parameters_->gradients().nbytes();
   for (const ParameterSet::Parameter& parameter : parameters_->list())
     bytes += parameter.half ? parameter.half.nbytes() : 0;
   for (const NamedTensor& state : optimizer_->state()) bytes += state.tensor.nbytes();
-  return static_cast<size_t>(bytes) + tape_.held_bytes();
+  return static_cast<size_t>(bytes);
+}
+
+// The method's parameters come last.
+std::vector<Tensor> StepTimer::method_gradients() const {
+  std::vector<Tensor> all;
+  for (size_t i = backbone_; i < parameters_->list().size(); ++i)
+    all.push_back(parameters_->gradient(parameters_->list()[i]));
+  return all;
 }
 
 StepTimer::Seconds StepTimer::step() {
@@ -62,12 +80,15 @@ StepTimer::Seconds StepTimer::step() {
   const Clock::time_point pass_start = Clock::now();
   PartRunner::Options options;
   options.step = {true, 0, steps_, method_->share_at(steps_, 1, 1)};
+  if (method_->options().objective == Objective::kDistill) options.teacher = &teacher_;
   PartRunner runner(ctx_, tape_, model_, *method_, options);
   runner.run(part, part.weight_sum);
+  method_->adjust(ctx_, options_.model, method_gradients());
   const PartFigures figures = runner.finish(parameters_->gradients());
   const double pass = since(pass_start), norm = figures.gradient_norm;
   skip_ratio_ = figures.skip_ratio();
   optimizer_->step(ctx_, *parameters_, {1e-4, norm > 1 ? static_cast<float>(1 / norm) : 1.0f});
+  method_->after_step(ctx_);
   const Tensor moved = parameters_->values().rows(0, 1);
   read_scalars(ctx_, std::span(&moved, 1));  // waits until the optimiser is done
   ++steps_;

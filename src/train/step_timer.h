@@ -17,11 +17,16 @@ struct StepTimerOptions {
   Precision precision = Precision::kBf16;
   int64_t batch = 8, context = 256;
   std::string method = R"({"name": "dense"})";
+  // 0: every sequence is `context` long; otherwise documents of 1 … 2 · mean_document − 1 rows, as many rows
+  // in all.
+  int64_t mean_document = 0;
 };
 
+// With objective "distill" the teacher is the model as it starts.
 class StepTimer {
  public:
-  StepTimer(Context& ctx, const StepTimerOptions& options);
+  // tape: timers that take turns share its memory.
+  StepTimer(Context& ctx, const StepTimerOptions& options, Tape& tape);
 
   struct Seconds {
     double all = 0;   // forward, loss, backward, the gradients' norm, AdamW
@@ -30,11 +35,11 @@ class StepTimer {
   Seconds step();
   int64_t rows() const { return options_.batch * options_.context; }
   double skip_ratio() const { return skip_ratio_; }  // of the last step
-  size_t activation_bytes() const { return tape_.peak_bytes(); }
-  size_t device_bytes() const;  // values, gradients, optimiser and activations
+  size_t state_bytes() const;                        // values, gradients and the optimiser's
 
  private:
   TrainBatch random_part() const;
+  std::vector<Tensor> method_gradients() const;
 
   Context& ctx_;
   StepTimerOptions options_;
@@ -42,7 +47,9 @@ class StepTimer {
   Model model_;
   std::unique_ptr<ParameterSet> parameters_;
   std::unique_ptr<Optimizer> optimizer_;
-  Tape tape_;
+  Model teacher_;
+  Tape& tape_;
+  size_t backbone_ = 0;  // parameters that are not the method's
   int64_t steps_ = 0;
   double skip_ratio_ = 0;
 };

@@ -30,6 +30,15 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const Document& document
   return ids;
 }
 
+// `count` of the pieces, from all over them.
+std::vector<std::vector<int32_t>> spread_pieces(const Tokenizer& tokenizer,
+                                                const std::vector<Document>& pieces, size_t count) {
+  std::vector<std::vector<int32_t>> encoded;
+  for (size_t i = 0; i < count; ++i)
+    encoded.push_back(ids_of(tokenizer, pieces[(2 * i + 1) * pieces.size() / (2 * count)]));
+  return encoded;
+}
+
 }  // namespace
 
 std::vector<std::vector<int32_t>> sample_sequences(const std::string& path, const Tokenizer& tokenizer,
@@ -39,10 +48,15 @@ std::vector<std::vector<int32_t>> sample_sequences(const std::string& path, cons
   DocumentReader reader(path, tokenizer, options);
   for (Document document; reader.next(document); document = {}) add_pieces(std::move(document), pieces);
   const auto wanted = static_cast<size_t>((tokens + window - 1) / window);
-  const size_t count = std::min(pieces.size(), std::max<size_t>(1, wanted));
-  std::vector<std::vector<int32_t>> encoded;  // of the pieces that are sampled
-  for (size_t i = 0; i < count; ++i)
-    encoded.push_back(ids_of(tokenizer, pieces[(2 * i + 1) * pieces.size() / (2 * count)]));
+  size_t count = std::min(pieces.size(), std::max<size_t>(1, wanted));
+  std::vector<std::vector<int32_t>> encoded = spread_pieces(tokenizer, pieces, count);
+  while (count < pieces.size()) {  // documents shorter than a window: more of them
+    size_t found = 1;
+    for (const std::vector<int32_t>& ids : encoded) found += ids.size();
+    if (static_cast<int64_t>(found) > tokens) break;
+    count = std::min(pieces.size(), count * static_cast<size_t>(tokens) / found + count / 8 + 1);
+    encoded = spread_pieces(tokenizer, pieces, count);
+  }
   std::vector<std::vector<int32_t>> sequences;
   int64_t left = tokens;
   for (size_t begin = 0; left > 0; begin += static_cast<size_t>(window)) {

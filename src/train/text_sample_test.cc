@@ -54,5 +54,18 @@ TEST_F(TextSample, ShortAndLongTexts) {
   EXPECT_NE(spread[0], spread[1]);
 }
 
+// Lines of JSONL are documents, mostly shorter than a window: as many as give the tokens.
+TEST_F(TextSample, ManyShortDocuments) {
+  std::string lines;
+  for (int i = 0; i < 400; ++i)
+    lines += R"({"prompt": "a b c d", "answer": "e f )" + std::to_string(i) + "\"}\n";
+  const auto sequences = sample_sequences(folder_.write("many.jsonl", lines), *tokenizer_, {}, 1000, 256);
+  size_t tokens = 0;
+  for (const auto& sequence : sequences) tokens += sequence.size();
+  EXPECT_EQ(tokens, 1000u);
+  EXPECT_EQ(tokenizer_->decode(sequences[0]).find("prompt"), std::string::npos);
+  EXPECT_GT(sequences.size(), 40u);
+}
+
 }  // namespace
 }  // namespace fathom

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/format.h"
+#include "train/crc32c.h"
 #include "train/encode_document.h"
 
 namespace fathom {
@@ -14,17 +15,17 @@ static_assert(std::endian::native == std::endian::little, "shards are mapped as 
 
 constexpr char kMagic[8] = {'F', 'A', 'T', 'H', 'O', 'M', 'T', 'K'};
 constexpr char kEndMagic[8] = {'K', 'T', 'M', 'O', 'H', 'T', 'A', 'F'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Head {
   char magic[8];
   uint32_t version, reserved;
 };
 struct Tail {
-  uint64_t tokens, documents, ids, masked;
+  uint64_t tokens, documents, ids, masked, sum;
   char magic[8];
 };
-static_assert(sizeof(Head) == 16 && sizeof(Tail) == 40);
+static_assert(sizeof(Head) == 16 && sizeof(Tail) == 48);
 
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
@@ -36,12 +37,17 @@ std::span<const std::byte> bytes_of(const T& value) {
 TokenShardWriter::TokenShardWriter(const std::string& path) : file_(path) {
   Head head{{}, kVersion, 0};
   std::memcpy(head.magic, kMagic, sizeof kMagic);
-  file_.write(bytes_of(head));
+  put(bytes_of(head));
+}
+
+void TokenShardWriter::put(std::span<const std::byte> bytes) {
+  sum_ = crc32c(bytes, sum_);
+  file_.write(bytes);
 }
 
 void TokenShardWriter::add(std::span<const uint32_t> document) {
   if (document.empty()) return;
-  file_.write(std::as_bytes(document));
+  put(std::as_bytes(document));
   tokens_ += document.size();
   ends_.push_back(tokens_);
   for (uint32_t token : document) ids_ = std::max<uint64_t>(ids_, (token & ~kNotLearned) + 1);
@@ -50,9 +56,10 @@ void TokenShardWriter::add(std::span<const uint32_t> document) {
 }
 
 void TokenShardWriter::commit() {
-  if (tokens_ % 2 == 1) file_.write_zeros(sizeof(uint32_t));
-  file_.write(std::as_bytes(std::span(ends_)));
-  Tail tail{tokens_, ends_.size(), ids_, masked_, {}};
+  if (tokens_ % 2 == 1) put(bytes_of(uint32_t{0}));
+  put(std::as_bytes(std::span(ends_)));
+  Tail tail{tokens_, ends_.size(), ids_, masked_, 0, {}};
+  tail.sum = crc32c(bytes_of(tail), sum_);
   std::memcpy(tail.magic, kEndMagic, sizeof kEndMagic);
   file_.write(bytes_of(tail));
   file_.commit();
@@ -96,7 +103,13 @@ std::shared_ptr<const TokenShard> TokenShard::parse(std::span<const std::byte> b
   }
   if (before != tail.tokens) bad("tokens after the last document");
   if (tail.ids > kNotLearned) bad("ids out of range");
+  const uint32_t sum = crc32c(bytes.first(bytes.size() - sizeof tail));
+  Tail counts = tail;
+  counts.sum = 0;
+  std::memset(counts.magic, 0, sizeof counts.magic);
+  if (tail.sum != crc32c(bytes_of(counts), sum)) bad("its bytes are not those that were written");
   shard->ids_ = static_cast<int64_t>(tail.ids);
+  shard->sum_ = static_cast<uint32_t>(tail.sum);
   shard->masked_ = tail.masked != 0;
   return shard;
 }

@@ -14,6 +14,7 @@ namespace fathom {
 
 // File: "FATHOMTK", u32 version, u32 0 | tokens (u32 each, encode_document.h; a zero more where their number
 // is odd) | document ends (u64 each, in tokens) | u64 tokens, u64 documents, u64 largest id + 1, u64 masked,
+// u64 CRC-32C of all before it,
 // "KTMOHTAF". Little-endian.
 class TokenShardWriter {
  public:
@@ -22,7 +23,10 @@ class TokenShardWriter {
   void commit();
 
  private:
+  void put(std::span<const std::byte> bytes);
+
   AtomicFile file_;
+  uint32_t sum_ = 0;  // of what was put
   std::vector<uint64_t> ends_;
   uint64_t tokens_ = 0, ids_ = 0;
   bool masked_ = false;
@@ -30,7 +34,7 @@ class TokenShardWriter {
 
 class TokenShard {
  public:
-  // Anything but a file that the writer made is a UserError.
+  // Anything but a file that the writer made, byte for byte, is a UserError.
   static std::shared_ptr<const TokenShard> open(const std::string& path);
   static std::shared_ptr<const TokenShard> parse(std::span<const std::byte> bytes,
                                                  std::shared_ptr<const void> owner, const std::string& name);
@@ -43,15 +47,17 @@ class TokenShard {
   int64_t end_of(int64_t document) const {
     return static_cast<int64_t>(ends_[static_cast<size_t>(document)]);
   }
-  int64_t document_of(int64_t token) const;  // which document holds it
-  int64_t ids() const { return ids_; }       // largest id + 1
-  bool masked() const { return masked_; }    // some tokens are context only (besides BOS)
+  int64_t document_of(int64_t token) const;   // which document holds it
+  int64_t ids() const { return ids_; }        // largest id + 1
+  uint32_t checksum() const { return sum_; }  // of the tokens and where documents end
+  bool masked() const { return masked_; }     // some tokens are context only (besides BOS)
 
  private:
   std::shared_ptr<const void> owner_;
   std::span<const uint32_t> tokens_;
   std::span<const uint64_t> ends_;
   int64_t ids_ = 0;
+  uint32_t sum_ = 0;
   bool masked_ = false;
 };
 

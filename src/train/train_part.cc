@@ -2,7 +2,6 @@
 
 #include "model/flops.h"
 #include "model/transformer.h"
-#include "ops/loss/cross_entropy.h"
 #include "ops/optimizer/gradient_norm.h"
 #include "tensor/arena.h"
 
@@ -40,21 +39,23 @@ PartInput part_input(Context& ctx, const TrainBatch& part, double weight_sum) {
           Tensor::from(ctx, weights, {count})};
 }
 
-// The teacher's logits; undefined where there is none.
-Tensor PartRunner::teach(const Batch& batch) {
+// The teacher's last states; x is undefined where there is none.
+OutputRows PartRunner::teach(const Batch& batch) {
   if (!options_.teacher) return {};
   const RecordingScope quiet(ctx_, false);
   PolicyState none;
-  return forward(ctx_, *options_.teacher, batch, FreshPass{}, DensePolicy(), none);
+  return forward_to_output(ctx_, *options_.teacher, batch, FreshPass{}, DensePolicy(), none);
 }
 
-Tensor PartRunner::forward_counted(const PartInput& input, SkipState& state) {
+OutputRows PartRunner::forward_counted(const PartInput& input, SkipState& state) {
   const bool counts = options_.measures.work;
   const Work before = counts ? ctx_.counters().total() : Work();
-  Tensor logits = forward(ctx_, model_, input.batch, FreshPass{options_.recompute}, method_, state);
+  OutputRows output =
+      forward_to_output(ctx_, model_, input.batch, FreshPass{options_.recompute}, method_, state);
   if (counts) {
-    figures_.madds += (ctx_.counters().total() - before).madds;
+    // The output's product is the loss's, where a GPU counts the gradient's with it.
     const DenseWork dense = dense_work(model_.config, input.rows);
+    figures_.madds += (ctx_.counters().total() - before).madds + dense.output_madds;
     figures_.dense += dense.block_madds + dense.output_madds;
   }
   for (const UnitRecord& unit : state.pass.units) {
@@ -63,7 +64,7 @@ Tensor PartRunner::forward_counted(const PartInput& input, SkipState& state) {
     if (kept.count()) keep_number(Number::kKept, kept.count());
   }
   figures_.units += input.batch.rows() * 2 * model_.config.layers;
-  return logits;
+  return output;
 }
 
 // Its memory is the tape's, which outlives the part.
@@ -98,6 +99,19 @@ PartFigures PartRunner::finish(const Tensor& gradients) {
   return figures_;
 }
 
+// part: of the step. What the pass ends with is held here alone: the loss has what its gradient needs.
+Tensor PartRunner::loss_of(const PartInput& input, SkipState& state, float part) {
+  const OutputRows taught = teach(input.batch), output = forward_counted(input, state);
+  const Tensor loss =
+      method_.loss(ctx_, {model_, input.batch, output, taught, input.targets, input.weights, state, part});
+  keep_number(Number::kLoss, loss);
+  if (options_.measures.ce) {
+    const RecordingScope quiet(ctx_, false);
+    keep_number(Number::kCe, output_cross_entropy(ctx_, output, input.targets, input.weights));
+  }
+  return loss;
+}
+
 void PartRunner::run(const TrainBatch& part, double weight_sum) {
   const ArenaScope arena(ctx_);
   const TapeScope recording(ctx_, tape_);
@@ -107,17 +121,7 @@ void PartRunner::run(const TrainBatch& part, double weight_sum) {
   auto& state = static_cast<SkipState&>(*own_state);
   state.training = options_.step;
 
-  const Tensor taught = teach(input.batch);
-  Tensor logits = forward_counted(input, state);
-  const Tensor loss = method_.loss(ctx_, {model_, input.batch, logits, taught, input.targets, input.weights,
-                                          state, static_cast<float>(part.weight_sum / weight_sum)});
-  keep_number(Number::kLoss, loss);
-  if (options_.measures.ce) {
-    const RecordingScope quiet(ctx_, false);
-    keep_number(Number::kCe, cross_entropy(ctx_, detach(logits), input.targets, input.weights));
-  }
-  logits = {};  // the loss writes its gradient into their memory where nothing else holds it
-  tape_.backward(ctx_, loss);
+  tape_.backward(ctx_, loss_of(input, state, static_cast<float>(part.weight_sum / weight_sum)));
   method_.observe(ctx_, state, parts_++);
 }
 

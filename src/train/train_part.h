@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "ops/loss/output_loss.h"
 #include "ops/rows/read_scalars.h"
 #include "skip/method_policy.h"
 #include "tensor/tape.h"
@@ -57,8 +58,9 @@ class PartRunner {
  private:
   enum class Number : uint8_t { kLoss, kCe, kKept };
 
-  Tensor teach(const Batch& batch);
-  Tensor forward_counted(const PartInput& input, SkipState& state);
+  OutputRows teach(const Batch& batch);
+  OutputRows forward_counted(const PartInput& input, SkipState& state);
+  Tensor loss_of(const PartInput& input, SkipState& state, float part);
   void keep_number(Number kind, const Tensor& number);
   void add_number(Number kind, Scalar value);
 

@@ -1,11 +1,16 @@
 #include "train/trainer.h"
 
 #include <cmath>
+#include <optional>
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/rng.h"
+#include "infer/trained_rule.h"
+#include "model/load.h"
+#include "model/lora.h"
 #include "model/transformer.h"
-#include "ops/loss/cross_entropy.h"
+#include "ops/loss/output_loss.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -15,6 +20,13 @@ constexpr int64_t kSpikeWarmup = 20;    // steps before the running mean says an
 constexpr double kMeanMemory = 0.98;    // of the running mean
 constexpr int64_t kPrepareRows = 1024;  // of one pass over the text that units are measured on
 constexpr int64_t kFitSamples = 32;     // for what a method fits at the end
+constexpr uint32_t kDropoutStream = 0xd409;
+
+uint64_t dropout_seed(uint64_t seed, int64_t step) {
+  Rng rng(seed, {kDropoutStream, static_cast<uint32_t>(step), 0});
+  const uint64_t high = rng.next_u32();
+  return high << 32 | rng.next_u32();
+}
 
 }  // namespace
 
@@ -31,19 +43,40 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
   if (model.device != ctx.device())
     fail("the model is on the device {}, and training on {}: move it there first", name_of(model.device),
          name_of(ctx.device()));
-  if (resumes) take_measured();  // it may replace the method
+  looked_ = resumes;
+  if (resumes) found_ = newest_checkpoint(dir_);
+  if (found_) take_measured();  // it may replace the method
   MethodPolicy& method = *recipe.method;
   method.check(model.config);
   method_parameters_ = method.parameters(model.config);
   method.initialise(model.config, recipe.train.seed);
-  prepare(!resumes || !newest_checkpoint(dir_), stop);
-  if (method.options().objective == Objective::kDistill) teacher_ = model;
+  const bool distills = method.options().objective == Objective::kDistill;
+  if (!recipe.train.base.empty() && (distills || recipe.frozen())) base_sums_ = weight_sums(ctx, model);
+  const bool halves = ctx.device() == Device::kCuda && recipe.train.precision == Precision::kBf16;
+  if (halves && recipe.frozen()) hold_in_bf16(ctx, model);
+  prepare(!found_, stop);
+  if (distills) teacher_ = model;
+  if (halves && distills && !recipe.frozen()) hold_in_bf16(ctx, teacher_);
+  const bool merges = halves && recipe.train.lora.rank > 0 && recipe.train.lora.dropout == 0;
   std::vector<ParameterSpec> specs;
-  if (!method.options().frozen_backbone) specs = model_parameters(model);
+  if (!recipe.frozen()) specs = model_parameters(model);
+  add_lora(specs, merges);
   for (const MethodParameter& own : method_parameters_)
     specs.push_back({own.name, own.tensor, {}, own.decay, false, recipe.train.method_rate});
   parameters_ = std::make_unique<ParameterSet>(ctx, std::move(specs), recipe.train.precision);
   optimizer_ = make_optimizer(recipe.train.optimizer, *parameters_);
+  if (merges) merged_ = std::make_unique<MergedLora>(ctx, model);
+}
+
+// The factors begin beside the weights, which the teacher keeps without them.
+void Trainer::add_lora(std::vector<ParameterSpec>& specs, bool merged) {
+  const LoraConfig& config = recipe_.train.lora;
+  if (config.rank == 0) return;
+  model_.lora =
+      initial_lora(model_.config, config.rank, config.scaled_alpha(), config.targets, recipe_.train.seed);
+  model_.lora.dropout = config.dropout;
+  std::vector<ParameterSpec> own = lora_parameters(model_, merged);
+  specs.insert(specs.end(), own.begin(), own.end());
 }
 
 // Methods that measure the model before they start (harm order, similarities) see the first samples, a few
@@ -51,6 +84,10 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
 // start: tensors and controllers are to get their first values.
 void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
   const ArenaScope scope(ctx_);
+  // On a GPU, products of many rows are training's: a tape is attached that records nothing.
+  std::optional<TapeScope> taped;
+  if (ctx_.device() == Device::kCuda) taped.emplace(ctx_, tape_);
+  const RecordingScope quiet(ctx_, false);
   const int64_t samples = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
   std::vector<Batch> batches;
   int64_t tokens = 0;
@@ -67,9 +104,31 @@ void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
 void Trainer::finish_method() {
   if (!recipe_.method->fits_at_end()) return;
   const ArenaScope scope(ctx_);
-  const TrainBatch sample = train_.batch(0, std::min(kFitSamples, train_.samples()), 0);
-  const Batch batch = make_batch(ctx_, rows_of(sample));
-  for (const std::string& line : recipe_.method->finish(ctx_, model_, std::span(&batch, 1))) log_info(line);
+  const int64_t samples = std::min(kFitSamples, train_.samples()),
+                each = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
+  std::vector<Batch> batches;
+  for (int64_t first = 0; first < samples; first += each)
+    batches.push_back(make_batch(ctx_, rows_of(train_.batch(first, std::min(each, samples - first), 0))));
+  for (const std::string& line : recipe_.method->finish(ctx_, model_, batches)) log_info(line);
+}
+
+// A method is to serve with the share that its weights have learned with.
+void Trainer::keep_density() {
+  const MethodPolicy& method = *recipe_.method;
+  if (!method.own_rule_skips()) return;
+  const Dataset& text = validation_ ? *validation_ : train_;
+  const std::vector<BatchRow> rows = rows_of(text.batch(0, std::min(kFitSamples, text.samples()), 0));
+  const TrainConfig& config = recipe_.train;
+  const TrainingStep step{true, config.seed, progress_.step,
+                          method.share_at(progress_.step, config.schedule_steps, config.seed)};
+  const TrainedRule rule = find_trained_rule(ctx_, model_, method, rows, step);
+  if (!rule.thresholds.empty()) trained_rule_ = to_json(rule);
+  constexpr float kFarOff = 0.05f;
+  if (rule.trained > 0 && std::abs(rule.served - rule.trained) > kFarOff)
+    log_warn(
+        fmt::format("{} skipped {:.1f} % of the units in training and skips {:.1f} % where no budget is "
+                    "asked for: calibrate it, and ask for one",
+                    method.name(), 100 * rule.trained, 100 * rule.served));
 }
 
 // Of the parts that have something to learn.
@@ -80,12 +139,14 @@ PartFigures Trainer::run_parts(const TrainStep& data, Measures measures) {
   options.step = {true, config.seed, progress_.step,
                   method.share_at(progress_.step, config.schedule_steps, config.seed)};
   if (method.options().objective == Objective::kDistill) options.teacher = &teacher_;
+  model_.lora.seed = dropout_seed(config.seed, progress_.step);
   options.recompute = config.recompute;
   options.measures = measures;
   PartRunner runner(ctx_, tape_, model_, method, options);
   for (const TrainBatch& part : data.parts) {
     if (part.weight_sum > 0) runner.run(part, data.weight_sum);
   }
+  if (merged_) merged_->split_gradients(ctx_);
   method.adjust(ctx_, model_.config, method_gradients());
   return runner.finish(parameters_->gradients());
 }
@@ -93,6 +154,7 @@ PartFigures Trainer::run_parts(const TrainStep& data, Measures measures) {
 StepResult Trainer::step(const TrainStep& data, Measures measures) {
   const TrainConfig& config = recipe_.train;
   parameters_->zero_gradients(ctx_);
+  if (merged_) merged_->zero_gradients(ctx_);
   const PartFigures figures = run_parts(data, measures);
   if (measures.work) net_flops_ = figures.net_flops();
   StepResult result;
@@ -110,6 +172,7 @@ StepResult Trainer::step(const TrainStep& data, Measures measures) {
   const bool clips = clip > 0 && result.gradient_norm > clip;
   optimizer_->step(ctx_, *parameters_,
                    {result.rate, clips ? static_cast<float>(clip / result.gradient_norm) : 1.0f});
+  if (merged_) merged_->merge(ctx_);
   recipe_.method->after_step(ctx_);
   progress_.mean_loss =
       progress_.step == 0 ? result.loss : kMeanMemory * progress_.mean_loss + (1 - kMeanMemory) * result.loss;
@@ -119,7 +182,7 @@ StepResult Trainer::step(const TrainStep& data, Measures measures) {
   return result;
 }
 
-// The method's parameters come after the model's.
+// The method's parameters come last.
 std::vector<Tensor> Trainer::method_gradients() const {
   std::vector<Tensor> all;
   const auto& list = parameters_->list();
@@ -144,8 +207,9 @@ double Trainer::validate() {
     if (part.weight_sum == 0) continue;
     const PartInput input = part_input(ctx_, part, part.weight_sum);
     const auto state = recipe_.method->make_state(ctx_, model_.config, input.batch.sequences);
-    const Tensor logits = forward(ctx_, model_, input.batch, FreshPass{}, *recipe_.method, *state);
-    const Tensor ce = cross_entropy(ctx_, logits, input.targets, input.weights);
+    const OutputRows output =
+        forward_to_output(ctx_, model_, input.batch, FreshPass{}, *recipe_.method, *state);
+    const Tensor ce = output_cross_entropy(ctx_, output, input.targets, input.weights);
     total += static_cast<double>(read_scalars(ctx_, std::span(&ce, 1))[0].as_float()) * part.weight_sum;
     weight += part.weight_sum;
   }

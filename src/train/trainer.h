@@ -2,18 +2,24 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tensor/tape.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
 #include "train/dataset.h"
+#include "train/input_sums.h"
+#include "train/merged_lora.h"
 #include "train/optimizer.h"
 #include "train/prefetch.h"
 #include "train/train_part.h"
 
 namespace fathom {
+
+class SavedState;
 
 // What one step gave.
 struct StepResult {
@@ -24,12 +30,10 @@ struct StepResult {
   bool finite = true;  // false: nothing was changed
 };
 
-struct TrainResult {
-  int64_t steps = 0;  // done in all, those before a resume included
-  double loss = 0, ce = 0, tokens_per_s = 0, skip_ratio = 0, net_flops = 1;
-  double validation_ce = -1;  // below 0: nothing to validate on
-  std::string checkpoint;     // the last one written
-  bool interrupted = false, stopped_early = false;
+// What the last steps gave, as a checkpoint keeps it.
+struct LastFigures {
+  double loss = NAN, ce = NAN, skip_ratio = 0, net_flops = 1;  // NaN: not measured yet
+  double validation_ce = -1;                                   // below 0: nothing to validate on
 
   void take(const StepResult& step, bool has_ce) {
     loss = step.loss;
@@ -37,6 +41,14 @@ struct TrainResult {
     net_flops = step.net_flops;
     if (has_ce) ce = step.ce;
   }
+};
+
+struct TrainResult : LastFigures {
+  int64_t steps = 0;  // done in all, those before a resume included
+  double tokens_per_s = 0;
+  std::string checkpoint;       // the last one written
+  std::string best_checkpoint;  // of the best validation; "": none
+  bool interrupted = false, stopped_early = false;
 };
 
 class Trainer {
@@ -67,20 +79,29 @@ class Trainer {
   // What a checkpoint says besides tensors.
   struct Progress {
     int64_t step = 0, sample = 0, tokens = 0;
-    double mean_loss = 0;  // running, for spikes
-    double best = -1;      // validation
-    int64_t worse = 0;     // validations since
+    double mean_loss = 0;      // running, for spikes
+    double best = -1;          // validation
+    int64_t worse = 0;         // validations since
+    int64_t best_step = -1;    // of the checkpoint with the best validation; -1: none yet
+    double best_step_ce = -1;  // its validation
+    LastFigures last;
   };
+  void add_lora(std::vector<ParameterSpec>& specs, bool merged);
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
   void finish_method();
+  void keep_density();
   std::vector<Tensor> method_gradients() const;
   PartFigures run_parts(const TrainStep& data, Measures measures);
   void load(const CheckpointPlace& place);
+  std::vector<NamedTensor> load_factors(const std::string& checkpoint);
+  void check_inputs(const SavedState& state, const CheckpointPlace& place) const;
+  void load_tensors(const CheckpointPlace& place, int64_t optimizer_steps);
+  bool is_early_stop() const;
   CheckpointPlace checkpoint();
   void make_folder();
   bool validates_after(int64_t step, int64_t last) const;
-  void take_validation(TrainResult& result);
+  bool take_validation();
   bool is_spike(double loss) const;
   void roll_back(const StepResult& bad, int64_t next_sample);
   Model master_model() const;
@@ -89,18 +110,24 @@ class Trainer {
   Context& ctx_;
   Recipe& recipe_;
   Model& model_;
-  Model teacher_;  // as it was before training; only where the objective distils
+  Model teacher_;  // as it was before training, without a LoRA; only where the objective distils
   const Dataset& train_;
   const Dataset* validation_;
   std::string dir_;
+  bool looked_ = false;                   // for a checkpoint to resume from
+  std::optional<CheckpointPlace> found_;  // that one
+  NamedSums base_sums_;                   // of a base that stays as it is, or that teaches
   std::vector<MethodParameter> method_parameters_;
   std::unique_ptr<ParameterSet> parameters_;
+  std::unique_ptr<MergedLora> merged_;  // null: factors stand beside the weights, or there are none
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
   Tape tape_;
   Progress progress_;
-  double net_flops_ = 1;     // when they were last measured
-  int64_t rolled_back_ = 0;  // since the last checkpoint
+  std::string trained_rule_;  // AdapterExtra::trained, once training has ended
+  double net_flops_ = 1;      // when they were last measured
+  int64_t validated_ = -1;    // the step after which it was last validated
+  int64_t rolled_back_ = 0;   // since the last checkpoint
 };
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 
 #include "base/sha256.h"
@@ -31,8 +32,9 @@ class Trainers : public testing::Test {
     TrainingData data;
     std::unique_ptr<Trainer> trainer;
 
+    // change: what becomes of the model before it is trained
     Run(const std::string& json, const std::string& dir, int threads = 2, bool resumes = false,
-        Device device = Device::kCpu)
+        Device device = Device::kCpu, const std::function<void(Model&)>& change = {})
         : ctx({.device = device, .threads = threads}), recipe(Recipe::parse(json, "recipe")) {
       recipe.check();
       const std::string tokenizer = std::string(FATHOM_TEST_DATA) + "/tokenizers/gpt2_style.gguf";
@@ -41,6 +43,7 @@ class Trainers : public testing::Test {
                             recipe.train.init, recipe.train.seed);
       model.tokenizer = loaded;
       model.tokenizer_path = tokenizer;
+      if (change) change(model);
       move_model(ctx, model);
       data = open_training_data(ctx, recipe.train, model);
       trainer =

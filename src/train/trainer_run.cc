@@ -103,6 +103,7 @@ void Trainer::make_folder() {
   std::error_code error;
   std::filesystem::create_directories(dir_, error);
   if (error) fail("cannot create the folder {}: {}", printable(dir_), error.message());
+  check_run_folder(dir_, progress_.step);
   remove_leftovers(dir_);
 }
 
@@ -111,13 +112,19 @@ bool Trainer::validates_after(int64_t step, int64_t last) const {
   return validation_ && (step == last || (every > 0 && step % every == 0));
 }
 
-void Trainer::take_validation(TrainResult& result) {
-  result.validation_ce = validate();
-  const bool better = progress_.best < 0 || result.validation_ce < progress_.best;
+// Returns whether it is the best so far.
+bool Trainer::take_validation() {
+  progress_.last.validation_ce = validate();
+  validated_ = progress_.step;
+  const bool better = progress_.best < 0 || progress_.last.validation_ce < progress_.best;
   progress_.worse = better ? 0 : progress_.worse + 1;
-  if (better) progress_.best = result.validation_ce;
+  if (better) progress_.best = progress_.last.validation_ce;
+  return better;
+}
+
+bool Trainer::is_early_stop() const {
   const int64_t patience = recipe_.train.validation.patience;
-  result.stopped_early = patience > 0 && progress_.worse >= patience;
+  return patience > 0 && progress_.worse >= patience;
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
@@ -127,6 +134,7 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
   const int64_t last = trains ? config.last_step() : 0;
   make_folder();
   TrainResult result;
+  result.stopped_early = is_early_stop();  // before a resume, perhaps
   // A place to roll back to.
   if (config.on_nan == OnNan::kRollback && progress_.step == 0) result.checkpoint = checkpoint().path;
   RunReport report(dir_, progress_.step, last);
@@ -144,24 +152,32 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
       continue;
     }
     report.add(made);
-    result.take(made, writes);
-    if (validates) take_validation(result);
+    progress_.last.take(made, writes);
+    const bool best = validates && take_validation();
+    result.stopped_early = is_early_stop();
     if (writes || validates)
       report.write(next, progress_.tokens, made, writes ? &made.ce : nullptr,
-                   validates ? &result.validation_ce : nullptr);
+                   validates ? &progress_.last.validation_ce : nullptr);
     report.show(next);
-    const bool saves = config.checkpoint.every > 0 && next % config.checkpoint.every == 0 && next < last;
+    const bool due = config.checkpoint.every > 0 && next % config.checkpoint.every == 0;
+    // Where a run may stop early, its best step is kept.
+    const bool saves = (due || (best && config.validation.patience > 0)) && next < last;
     if (saves) {
       result.checkpoint = checkpoint().path;
       rolled_back_ = 0;
     }
   }
-  if (!trains && validation_) result.validation_ce = validate();
+  if (!trains && validation_) progress_.last.validation_ce = validate();
   result.interrupted = progress_.step < last && !result.stopped_early;
-  if (!result.interrupted) finish_method();
+  if (!result.interrupted) {
+    finish_method();
+    keep_density();
+  }
+  static_cast<LastFigures&>(result) = progress_.last;
   result.steps = progress_.step;
   result.tokens_per_s = report.tokens_per_s();
   if (report.any() || progress_.step > 0 || !trains) result.checkpoint = checkpoint().path;
+  if (progress_.best_step >= 0) result.best_checkpoint = fmt::format("{}/step-{}", dir_, progress_.best_step);
   return result;
 }
 

@@ -3,12 +3,14 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
-#include "base/mapped_file.h"
+#include "base/log.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "model/save.h"
 #include "model/weights.h"
 #include "skip/adapter.h"
+#include "skip/lora_files.h"
+#include "train/saved_state.h"
 #include "train/trainer.h"
 
 namespace fathom {
@@ -19,6 +21,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFormatVersion = 1;
 constexpr const char* kMethodFolder = "skip";  // where other verbs look for a model's own method
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr int64_t kMostCounted = int64_t{1} << 53;  // steps, samples, tokens: a double counts them exactly
 constexpr std::string_view kAdapterPrefix = "base_model.model.";
 
 // Does model.safetensors hold the weights bit for bit as they are in memory? Not where they are reordered or
@@ -27,17 +31,46 @@ bool saved_as_held(const ModelConfig& config) {
   return config.rope_style == RopeStyle::kHalves && config.norm_weight_offset == 0;
 }
 
-const Json& at(const Json& json, const char* key, const std::string& where) {
-  if (!json.contains(key)) fail("{}: '{}' is missing", where, key);
-  return json[key];
+// The recipe that a checkpoint was made by, with the names that the method's keys have now.
+std::string saved_recipe(const SavedState& state, MethodPolicy& method) {
+  Json recipe = state.object("recipe");
+  if (recipe.contains("method") && recipe["method"].is_object())
+    recipe["method"] = Json::parse(with_new_names(method.fields(), recipe["method"].dump(), state.where()));
+  return recipe.dump();
 }
 
-// The recipe that a checkpoint was made by, with the names that the method's keys have now.
-std::string saved_recipe(const Json& state, MethodPolicy& method, const std::string& where) {
-  Json recipe = at(state, "recipe", where);
-  if (recipe.contains("method") && recipe["method"].is_object())
-    recipe["method"] = Json::parse(with_new_names(method.fields(), recipe["method"].dump(), where));
-  return recipe.dump();
+void check_recipe(const SavedState& state, const CheckpointPlace& place, const Recipe& recipe) {
+  const std::vector<std::string> keys = differing_keys(saved_recipe(state, *recipe.method), recipe.to_json());
+  if (keys.empty()) return;
+  std::string list;
+  for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
+  fail("{} was made by another recipe: these keys differ: {}", place.path, printable(list, 400));
+}
+
+Json sums_json(const NamedSums& sums) {
+  Json list = Json::array();
+  for (const auto& [name, sum] : sums) list.push_back({name, sum});
+  return list;
+}
+
+// The kernels that products run on: they differ in how bf16 sums are rounded.
+std::string kernels_of(const Context& ctx) {
+  return ctx.device() == Device::kCpu ? name_of(ctx.isa()) : name_of(ctx.device());
+}
+
+// These compute bf16 products in f32, in one order.
+bool rounds_in_f32(const std::string& kernels) {
+  return kernels == "scalar" || kernels == "avx2" || kernels == "dotprod";
+}
+
+void warn_of_other_kernels(const SavedState& state, const Context& ctx, Precision precision) {
+  const std::string then = state.text_or("kernels", kernels_of(ctx)), now = kernels_of(ctx);
+  const bool alike = then == now || (rounds_in_f32(then) && rounds_in_f32(now));
+  if (alike || precision != Precision::kBf16) return;
+  log_warn(fmt::format(
+      "the run was made with the kernels of {}, and goes on with those of {}: bf16 sums are "
+      "rounded otherwise, so the weights will not be bit for bit those of a run that never stopped",
+      printable(then), now));
 }
 
 // Files are written from the host.
@@ -57,12 +90,17 @@ Model Trainer::master_model() const {
       if (value.name == spec.hf) *spec.tensor = value.tensor;
     }
   }
+  for (const ParameterSpec& spec : lora_parameters(out)) {
+    for (const NamedTensor& value : values) {
+      if (value.name == spec.name) *spec.tensor = value.tensor;
+    }
+  }
   if (out.config.tied) out.weights.output = out.weights.embedding;
   return out;
 }
 
 void Trainer::save(const std::string& folder) {
-  const bool backbone = !recipe_.method->options().frozen_backbone;
+  const bool backbone = !recipe_.frozen();
   const Model model = master_model();
   if (backbone) save_hf(ctx_, model, folder, DType::kF32);
   fs::create_directories(folder);
@@ -71,10 +109,10 @@ void Trainer::save(const std::string& folder) {
     values.resize(values.size() - method_parameters_.size());
     write_safetensors(folder + "/trained.safetensors", on_host(ctx_, std::move(values)));
   }
-  write_safetensors(folder + "/optimizer.safetensors", on_host(ctx_, optimizer_->state()));
-  if (!recipe_.method->is_dense())
+  write_safetensors(folder + "/" + kOptimizerFile, on_host(ctx_, optimizer_->state()));
+  if (!recipe_.method->is_dense() || model.lora.any())
     save_adapter(ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
-                 {.base_model = recipe_.train.base});
+                 {.base_model = recipe_.train.base, .trained = trained_rule_});
 
   Json state{{"format_version", kFormatVersion},
              {"step", progress_.step},
@@ -84,8 +122,19 @@ void Trainer::save(const std::string& folder) {
              {"mean_loss", progress_.mean_loss},
              {"best", progress_.best},
              {"worse", progress_.worse},
+             {"best_step", progress_.best_step},
+             {"best_step_ce", progress_.best_step_ce},
+             {"last_loss", progress_.last.loss},  // null: not measured
+             {"last_ce", progress_.last.ce},
+             {"last_skip_ratio", progress_.last.skip_ratio},
+             {"last_net_flops", progress_.last.net_flops},
+             {"last_validation_ce", progress_.last.validation_ce},
+             {"kernels", kernels_of(ctx_)},
              {"data_samples", train_.samples()},
              {"data_tokens", train_.tokens()},
+             {"data_sums", sums_json(data_sums(train_))},
+             {"validation_sums", sums_json(validation_ ? data_sums(*validation_) : NamedSums{})},
+             {"base_sums", sums_json(base_sums_)},
              {"controllers", Json::array()}};
   for (const float* value : recipe_.method->controllers()) state["controllers"].push_back(*value);
   state["recipe"] = Json::parse(recipe_.to_json());
@@ -93,75 +142,119 @@ void Trainer::save(const std::string& folder) {
 }
 
 CheckpointPlace Trainer::checkpoint() {
-  return write_checkpoint(dir_, progress_.step, recipe_.train.checkpoint.keep,
+  const double ce = progress_.last.validation_ce;
+  if (validated_ == progress_.step && (progress_.best_step < 0 || ce < progress_.best_step_ce)) {
+    progress_.best_step = progress_.step;
+    progress_.best_step_ce = ce;
+  }
+  return write_checkpoint(dir_, progress_.step, {recipe_.train.checkpoint.keep, progress_.best_step},
                           [&](const std::string& folder) { save(folder); });
 }
 
 bool Trainer::resume() {
-  const auto place = newest_checkpoint(dir_);
-  if (!place) return false;
-  load(*place);
+  if (!looked_) found_ = newest_checkpoint(dir_);
+  looked_ = true;
+  if (!found_) return false;
+  load(*found_);
   return true;
 }
 
 // What the newest checkpoint's run was prepared with (a fixed list), so that it is not measured again. What
 // is wrong with the rest of the checkpoint load() says.
 void Trainer::take_measured() {
-  const auto place = newest_checkpoint(dir_);
-  if (!place) return;
-  const Json state = Json::parse(read_text_file(place->path + "/state.json"), nullptr, false);
-  if (!state.is_object()) return;
-  const Json then = state.value(Json::json_pointer("/recipe/method"), Json::object()),
-             now = Json::parse(recipe_.to_json()).at("method");
-  if (!then.is_object() || then.value("name", "") != recipe_.method->name()) return;
+  const SavedState state(*found_);
+  const Json recipe = state.object("recipe"), now = Json::parse(recipe_.to_json()).at("method");
+  const auto then = recipe.find("method");
+  if (then == recipe.end() || !then->is_object() || !then->contains("name")) return;
+  if ((*then)["name"] != recipe_.method->name()) return;
   for (const std::string& key : recipe_.method->measured()) {
-    if (now.contains(key) && now[key].empty() && then.contains(key) && !then[key].empty())
-      recipe_.set(fmt::format("method.{}={}", key, then[key].dump()));
+    if (now.contains(key) && now[key].empty() && then->contains(key) && !(*then)[key].empty())
+      recipe_.set(fmt::format("method.{}={}", key, (*then)[key].dump()));
   }
 }
 
-void Trainer::load(const CheckpointPlace& place) {
-  const std::string where = place.path + "/state.json";
-  const Json state = Json::parse(read_text_file(where), nullptr, false);
-  if (!state.is_object()) fail("{}: expected a JSON object", where);
-  if (at(state, "format_version", where) != kFormatVersion)
-    fail("{}: format_version must be {}, got {}", where, kFormatVersion, state["format_version"].dump());
-  const std::vector<std::string> keys =
-      differing_keys(saved_recipe(state, *recipe_.method, where), recipe_.to_json());
-  if (!keys.empty()) {
-    std::string list;
-    for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
-    fail("{} was made by another recipe: these keys differ: {}", place.path, printable(list, 400));
-  }
-  if (at(state, "data_samples", where) != train_.samples() ||
-      at(state, "data_tokens", where) != train_.tokens())
-    fail("{} was made from other data: {} tokens, and now there are {}", place.path,
-         state["data_tokens"].dump(), train_.tokens());
+// The LoRA of a checkpoint, by the names that its parameters have.
+std::vector<NamedTensor> Trainer::load_factors(const std::string& checkpoint) {
+  if (recipe_.train.lora.rank == 0) return {};
+  Model stored;
+  stored.config = model_.config;
+  stored.lora = read_lora(ctx_, checkpoint + "/" + kMethodFolder + "/" + kLoraFolder, model_.config);
+  std::vector<NamedTensor> factors;
+  for (const ParameterSpec& spec : lora_parameters(stored)) factors.push_back({spec.name, *spec.tensor});
+  return factors;
+}
 
+// Data edited to the same length, or a base with other weights, would go unnoticed otherwise.
+void Trainer::check_inputs(const SavedState& state, const CheckpointPlace& place) const {
+  if (state.count("data_samples", kMostCounted) != train_.samples() ||
+      state.count("data_tokens", kMostCounted) != train_.tokens())
+    fail("{} was made from other data: {} tokens, and now there are {}", place.path,
+         state.count("data_tokens", kMostCounted), train_.tokens());
+  const auto compare = [&](const char* key, const NamedSums& now, const char* what) {
+    const std::optional<NamedSums> then = state.sums(key);
+    if (!then)
+      return log_warn(fmt::format("{} does not say what is in its {}: not compared", place.path, what));
+    const std::string names = differing_names(*then, now);
+    if (!names.empty())
+      fail("{} was made from {} of other content: these are not as they were: {}", place.path, what, names);
+  };
+  compare("data_sums", data_sums(train_), "data");
+  compare("validation_sums", validation_ ? data_sums(*validation_) : NamedSums{}, "validation data");
+  compare("base_sums", base_sums_, "base");
+}
+
+void Trainer::load_tensors(const CheckpointPlace& place, int64_t optimizer_steps) {
   std::vector<NamedTensor> tensors;
   const auto take = [&](const std::string& name) {
-    const std::string path = place.path + "/" + name;
-    if (!fs::exists(path)) return;
-    const auto file = SafetensorsFile::open(path);
+    if (!place.has(name)) return;
+    const auto file = SafetensorsFile::open(place.path + "/" + name);
     tensors.insert(tensors.end(), file->tensors().begin(), file->tensors().end());
   };
-  if (saved_as_held(model_.config) && !recipe_.method->options().frozen_backbone)
-    tensors = read_safetensors_dir(place.path);
-  else
-    take("trained.safetensors");
+  const bool held = saved_as_held(model_.config) && !recipe_.frozen();
+  take(held ? "model.safetensors" : "trained.safetensors");
   const size_t first_own = tensors.size();
   take(std::string(kMethodFolder) + "/adapter_model.safetensors");
-  for (size_t i = first_own; i < tensors.size(); ++i) tensors[i].name.erase(0, kAdapterPrefix.size());
+  for (size_t i = first_own; i < tensors.size(); ++i) {
+    if (tensors[i].name.starts_with(kAdapterPrefix)) tensors[i].name.erase(0, kAdapterPrefix.size());
+  }
+  const std::vector<NamedTensor> factors = load_factors(place.path);
+  tensors.insert(tensors.end(), factors.begin(), factors.end());
   parameters_->load(ctx_, tensors, place.path);
-  optimizer_->load(ctx_, SafetensorsFile::open(place.path + "/optimizer.safetensors")->tensors(),
-                   at(state, "optimizer_steps", where).get<int64_t>(), place.path);
+  if (merged_) merged_->merge(ctx_);
+  if (!place.has(kOptimizerFile)) fail("{}: {} is missing", printable(place.path), kOptimizerFile);
+  optimizer_->load(ctx_, SafetensorsFile::open(place.path + "/" + kOptimizerFile)->tensors(), optimizer_steps,
+                   place.path);
+}
+
+void Trainer::load(const CheckpointPlace& place) {
+  const SavedState state(place);
+  if (state.count("format_version", INT64_MAX) != kFormatVersion)
+    fail("{}: format_version must be {}, got {}", state.where(), kFormatVersion,
+         state.count("format_version", INT64_MAX));
+  check_recipe(state, place, recipe_);
+  check_inputs(state, place);
+  warn_of_other_kernels(state, ctx_, recipe_.train.precision);
+  Progress saved;
+  saved.step = state.count("step", kMostCounted);
+  if (saved.step != place.step)
+    fail("{}: 'step' must be that of its folder, {}, got {}", state.where(), place.step, saved.step);
+  saved.sample = state.count("sample", kMostCounted);
+  saved.tokens = state.count("tokens", kMostCounted);
+  saved.mean_loss = state.number("mean_loss");
+  saved.best = state.number("best");
+  saved.worse = state.count("worse", saved.step);
+  saved.best_step = std::min<int64_t>(saved.step, static_cast<int64_t>(state.number_or("best_step", -1)));
+  saved.best_step_ce = state.number_or("best_step_ce", -1);
+  saved.last = {state.number_or("last_loss", NAN), state.number_or("last_ce", NAN),
+                state.number_or("last_skip_ratio", 0), state.number_or("last_net_flops", 1),
+                state.number_or("last_validation_ce", -1)};
   const std::vector<float*> controllers = recipe_.method->controllers();
-  const Json& saved = at(state, "controllers", where);
-  if (saved.size() != controllers.size())
-    fail("{}: expected {} controllers, got {}", where, controllers.size(), saved.size());
-  for (size_t i = 0; i < controllers.size(); ++i) *controllers[i] = saved[i].get<float>();
-  progress_ = {at(state, "step", where),      at(state, "sample", where), at(state, "tokens", where),
-               at(state, "mean_loss", where), at(state, "best", where),   at(state, "worse", where)};
+  const std::vector<float> values = state.numbers("controllers");
+  if (values.size() != controllers.size())
+    fail("{}: expected {} controllers, got {}", state.where(), controllers.size(), values.size());
+  load_tensors(place, state.count("optimizer_steps", saved.step));
+  for (size_t i = 0; i < controllers.size(); ++i) *controllers[i] = values[i];
+  progress_ = saved;
 }
 
 }  // namespace fathom

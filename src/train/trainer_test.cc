@@ -5,14 +5,31 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "infer/trained_rule.h"
 #include "io/atomic_file.h"
 #include "model/load.h"
+#include "skip/adapter.h"
+#include "train/train_bar.h"
 #include "train/trainer_rig_test.h"
 
 namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The checkpoint `from`, whole, with another state, as that of `step`.
+void write_again(const std::string& from, int64_t step,
+                 const std::function<void(nlohmann::ordered_json&)>& change) {
+  write_checkpoint(fs::path(from).parent_path().string(), step, {}, [&](const std::string& folder) {
+    fs::create_directories(folder);
+    fs::copy(from, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    fs::remove(folder + "/DONE");
+    auto state = nlohmann::ordered_json::parse(file_text(from + "/state.json"));
+    state["step"] = step;
+    change(state);
+    write_file_atomically(folder + "/state.json", state.dump());
+  });
+}
 
 TEST_F(Trainers, LearnsAndLogs) {
   Run run(recipe(R"("validation": {"share": 0.1, "every": 10, "batches": 2})"), folder_.at("run"));
@@ -167,15 +184,10 @@ TEST_F(Trainers, ACheckpointWithOldNamesGoesOn) {
   Run(json, folder_.at("run")).run();
   // The same checkpoint, as it was written when the key was called unit.
   const std::string last = folder_.at("run") + "/step-10";
-  write_checkpoint(folder_.at("run"), 11, 0, [&](const std::string& folder) {
-    fs::create_directories(folder);
-    fs::copy(last, folder, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-    fs::remove(folder + "/DONE");
-    auto state = nlohmann::ordered_json::parse(file_text(last + "/state.json"));
+  write_again(last, 11, [](nlohmann::ordered_json& state) {
     auto& method = state["recipe"]["method"];
     method["unit"] = method["units"].get<std::string>();
     method.erase("units");
-    write_file_atomically(folder + "/state.json", state.dump());
   });
   Run second(json, folder_.at("run"), 2, true);
   testing::internal::CaptureStderr();
@@ -251,11 +263,182 @@ TEST_F(Trainers, StopsEarlyAndWhenAsked) {
   const TrainResult early = run.run();
   EXPECT_TRUE(early.stopped_early);
   EXPECT_EQ(early.steps, 3);
+  EXPECT_EQ(early.best_checkpoint, folder_.at("run") + "/step-1");
+  EXPECT_TRUE(fs::exists(folder_.at("run") + "/best/state.json"));
+
   Run asked(recipe(), folder_.at("asked"));
   const std::atomic<bool> stop{true};
   const TrainResult result = asked.trainer->run(stop);
   EXPECT_TRUE(result.interrupted);
   EXPECT_EQ(result.steps, 0);
+}
+
+// What a run that stopped early says when it is asked to go on, and the best step after it is long past.
+TEST_F(Trainers, AnEarlyStopIsRemembered) {
+  const std::string json = recipe(
+      R"("validation": {"share": 0.1, "every": 1, "patience": 4}, "checkpoint": {"keep": 1},
+         "schedule": {"rate": 1e-30, "warmup_steps": 0})");
+  Run(json, folder_.at("run")).run();
+  Run again(json, folder_.at("run"), 2, true);
+  ASSERT_TRUE(again.trainer->resume());
+  const TrainResult result = again.run();
+  EXPECT_TRUE(result.stopped_early);
+  EXPECT_FALSE(result.interrupted);
+  EXPECT_EQ(result.steps, 5);
+  EXPECT_EQ(result.best_checkpoint, folder_.at("run") + "/step-1");
+  EXPECT_TRUE(fs::exists(folder_.at("run") + "/step-1/DONE")) << "it is older than all that are kept";
+  EXPECT_FALSE(fs::exists(folder_.at("run") + "/step-4"));
+}
+
+TEST_F(Trainers, AFinishedRunSaysWhatItGave) {
+  const std::string json = recipe(R"("steps": 4, "method": "gate_skip", "validation": {"share": 0.1})");
+  const TrainResult first = Run(json, folder_.at("run")).run();
+  Run again(json, folder_.at("run"), 2, true);
+  ASSERT_TRUE(again.trainer->resume());
+  const TrainResult second = again.run();
+  EXPECT_EQ(second.steps, 4);
+  EXPECT_GT(second.ce, 1);
+  EXPECT_EQ(second.ce, first.ce);
+  EXPECT_EQ(second.loss, first.loss);
+  EXPECT_EQ(second.skip_ratio, first.skip_ratio);
+  EXPECT_EQ(second.net_flops, first.net_flops);
+  EXPECT_EQ(second.validation_ce, first.validation_ce);
+}
+
+TEST_F(Trainers, StatesThatNoRunWrites) {
+  const std::string json = recipe(R"("steps": 3)"), dir = folder_.at("run");
+  Run(json, dir).run();
+  Run next(json, folder_.at("other"));
+  int64_t step = 3;
+  const auto refused = [&](const char* key, const nlohmann::ordered_json& value, const std::string& part) {
+    write_again(dir + "/step-3", ++step, [&](auto& state) { state[key] = value; });
+    Run run(recipe(R"("steps": 30)"), dir);
+    const std::string message = error_of([&] { run.trainer->resume(); });
+    EXPECT_NE(message.find("state.json: '" + std::string(key) + "' must be " + part), std::string::npos)
+        << key << ": " << message;
+    EXPECT_EQ(error_of([&] { Run(recipe(R"("steps": 30)"), dir, 2, true).trainer->resume(); }), message);
+  };
+  refused("step", nullptr, "a whole number from 0");
+  refused("step", -1, "a whole number from 0");
+  refused("step", 2, "that of its folder");
+  refused("sample", -1, "a whole number from 0");
+  refused("sample", 1e300, "a whole number from 0");
+  refused("tokens", "many", "a whole number from 0");
+  refused("worse", 99, "a whole number from 0");
+  refused("optimizer_steps", -3, "a whole number from 0");
+  refused("mean_loss", nullptr, "a finite number");
+  refused("best", nlohmann::ordered_json::array(), "a finite number");
+  refused("controllers", 7, "a list of numbers");
+  refused("recipe", "none", "an object");
+  refused("data_sums", {1, 2}, "a list of names and checksums");
+  refused("kernels", 7, "a string");
+  const std::string deep = "[" + std::string(100000, '[') + std::string(100001, ']');
+  write_again(dir + "/step-3", ++step, [&](auto&) {});
+  write_checkpoint(dir, ++step, {}, [&](const std::string& folder) {
+    fs::create_directories(folder);
+    write_file_atomically(folder + "/state.json", deep);
+  });
+  EXPECT_NE(error_of([&] {
+              next.trainer->run(std::atomic<bool>{true});
+              Run(json, dir, 2, true);
+            }).find("expected JSON of at most"),
+            std::string::npos);
+}
+
+TEST_F(Trainers, ChangedInputsAreNamed) {
+  const std::string dir = folder_.at("run");
+  const std::string json = recipe(R"("steps": 3, "base": "some", "method": "mind_skip")");
+  Run(json, dir).run();
+  Run spoiled(json, dir, 2, true, Device::kCpu, [](Model& model) {
+    Tensor& down = model.weights.blocks[1].down;
+    std::fill_n(down.data<float>(), down.numel(), 0.0f);
+  });
+  EXPECT_EQ(error_of([&] { spoiled.trainer->resume(); }),
+            dir +
+                "/step-3 was made from base of other content: these are not as they were: "
+                "model.layers.1.mlp.down_proj.weight");
+  std::string other = text();
+  const size_t cat = other.rfind("cat");
+  other.replace(cat, 3, "mat");
+  folder_.write("data.txt", other);
+  Run edited(json, dir, 2, true);
+  const std::string message = error_of([&] { edited.trainer->resume(); });
+  EXPECT_NE(message.find("made from data of other content: these are not as they were: " + data_),
+            std::string::npos)
+      << message;
+  folder_.write("data.txt", text());
+  EXPECT_TRUE(Run(json, dir, 2, true).trainer->resume());
+}
+
+TEST_F(Trainers, OtherKernelsAreSaid) {
+  for (const char* precision : {"bf16", "f32"}) {
+    const std::string dir = folder_.at(precision);
+    const std::string json = recipe(std::string(R"("steps": 2, "precision": ")") + precision + "\"");
+    Run(json, dir).run();
+    write_again(dir + "/step-2", 3, [](auto& state) { state["kernels"] = "abacus"; });
+    Run next(json, dir, 2, true);
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(next.trainer->resume());
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("the kernels of abacus, and goes on with those of") != std::string::npos,
+              std::string(precision) == "bf16")
+        << said;
+  }
+}
+
+TEST_F(Trainers, KernelsThatRoundAlikeAreNotSaid) {
+  const std::string json = recipe(R"("steps": 2, "precision": "bf16")"), dir = folder_.at("run");
+  Run(json, dir).run();
+  write_again(dir + "/step-2", 3, [](auto& state) { state["kernels"] = "avx2"; });
+  setenv("FATHOM_ISA", "scalar", 1);
+  Run next(json, dir, 2, true);
+  unsetenv("FATHOM_ISA");
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(next.trainer->resume());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(Trainers, PassedOverOnce) {
+  const std::string json = recipe(R"("steps": 3)"), dir = folder_.at("run");
+  Run(json, dir).run();
+  std::ofstream(dir + "/step-3/state.json", std::ios::app) << " ";
+  testing::internal::CaptureStderr();
+  Run next(json, dir, 2, true);
+  next.trainer->resume();
+  const std::string said = testing::internal::GetCapturedStderr();
+  const size_t first = said.find("is passed over");
+  EXPECT_NE(first, std::string::npos);
+  EXPECT_EQ(said.find("is passed over", first + 1), std::string::npos) << said;
+}
+
+// A run that has ended keeps the share that it trained with beside its routers; one that was stopped has
+// none.
+TEST_F(Trainers, TheShareOfTrainingIsKept) {
+  const std::string json = recipe(R"("method": {"name": "skip_layer", "share_end": 0.5})");
+  Run run(json, folder_.at("run"));
+  const TrainResult result = run.run();
+  const std::string config = file_text(result.checkpoint + "/skip/adapter_config.json");
+  EXPECT_NE(config.find("\"trained\""), std::string::npos);
+  EXPECT_EQ(file_text(folder_.at("run") + "/step-10/skip/adapter_config.json").find("\"trained\""),
+            std::string::npos);
+  const Adapter adapter = load_adapter(run.ctx, result.checkpoint + "/skip", run.model);
+  const TrainedRule rule = trained_rule_from_json(adapter.extra.trained, 4, "test");
+  EXPECT_NEAR(rule.served, rule.trained, 0.05);
+}
+
+// Where stderr is a file, a line comes now and then.
+TEST(TrainBar, WritesLinesIntoAFile) {
+  testing::internal::CaptureStderr();
+  {
+    TrainBar rarely(0, 10);
+    rarely.show(1, {2.5, 100, 0.25});
+    TrainBar often(0, 10, std::chrono::seconds(0));
+    often.show(5, {2.5, 100, 0.25});
+  }
+  const std::string written = testing::internal::GetCapturedStderr();
+  EXPECT_NE(written.find("step 5 of 10: loss 2.5000, 100 tokens/s, skipped 25.0 %"), std::string::npos)
+      << written;
+  EXPECT_EQ(written.find("step 1 "), std::string::npos) << written;
 }
 
 }  // namespace

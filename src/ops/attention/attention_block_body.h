@@ -219,7 +219,11 @@ void softmax_rows(float* scores, int64_t begin, int64_t end, ScoreRule rule, Par
     }
   }
   FATHOM_UNROLL
-  for (int i = 0; i < N; ++i) partial[i].sum = sum_lanes(sum[i]);
+  for (int i = 0; i < N; ++i) {
+    partial[i].sum = sum_lanes(sum[i]);
+    // The maximum may have passed a NaN by; without it, a row of NaNs looks like a row without keys.
+    if (partial[i].sum != partial[i].sum) partial[i].max = partial[i].sum;
+  }
 }
 
 void softmax(float* scores, int64_t n, int64_t begin, int64_t end, ScoreRule rule, Partial* partial) {
@@ -310,7 +314,11 @@ void join(const Partial* next, const float* next_sums, int64_t blocks, int64_t s
 
 void round_queries(const float* q, int64_t n, float* out) {
   const F8 most = broadcast(65504.0f), least = broadcast(-65504.0f);
-  for (int64_t d = 0; d < n; d += 8) store(out + d, round_to_half(min(max(load(q + d), least), most)));
+  for (int64_t d = 0; d < n; d += 8) {
+    const F8 x = load(q + d);
+    // What is not finite must not become the largest half: 0 · x makes it a NaN.
+    store(out + d, round_to_half(fma(x, broadcast(0.0f), clamp(x, least, most))));
+  }
 }
 
 void finish(Partial total, const float* sums, int64_t dim, float* out) {

@@ -328,6 +328,33 @@ TEST(Attention, LaterKeysHaveNoInfluence) {
                         {before.data(), static_cast<size_t>(15 * width)}));
 }
 
+// A query or keys that are not finite are no answer of zeros, nor one of the largest half.
+TEST(Attention, WhatIsNotFiniteIsSeen) {
+  for (const Isa isa : supported_isas()) {
+    const auto ctx = context(1, isa);
+    for (const DType type : {DType::kF32, DType::kF16, DType::kBF16}) {
+      for (const float bad : {NAN, std::bit_cast<float>(0x7fc00001u), INFINITY}) {
+        Given setup = prefill({.heads = 2, .kv_heads = 2}, 0, 20);
+        setup.key_type = setup.value_type = type;
+        Scene scene(setup);
+        const auto width = static_cast<size_t>(setup.heads * setup.dim);
+        scene.q.data<float>()[3 * width] = bad;
+        const std::vector<float> got = scene.run(*ctx, scene.all_rows());
+        for (size_t d = 0; d < width / 2; ++d)
+          ASSERT_TRUE(std::isnan(got[3 * width + d])) << name_of(isa) << " " << name_of(type) << " " << bad;
+        ASSERT_TRUE(std::isfinite(got[2 * width])) << "another row";
+        ASSERT_TRUE(std::isfinite(got[3 * width + width / 2])) << "another head";
+      }
+      if (type != DType::kF32) continue;
+      const Given setup = prefill({.heads = 2, .kv_heads = 2}, 0, 20);
+      Scene scene(setup);
+      std::fill_n(scene.kv.k.data<float>(), scene.kv.k.numel(), NAN);
+      for (const float value : scene.run(*ctx, scene.all_rows()))
+        ASSERT_TRUE(std::isnan(value)) << name_of(isa);
+    }
+  }
+}
+
 TEST(Attention, OnlyTheKeptQueriesAreComputed) {
   const Given setup = prefill({}, 0, 30);
   const Scene scene(setup);

@@ -7,19 +7,25 @@
 namespace fathom {
 namespace {
 
-void check_rows(const Tensor& x, const char* name, const RowSet& rows, int64_t head_dim) {
-  if (!x.defined() || x.dtype() != DType::kF32 || x.rank() != 3 || !x.is_contiguous() ||
+void check_rows(const Tensor& x, const char* name, const RowSet& rows, int64_t head_dim, DType type) {
+  const bool lies_right =
+      x.is_contiguous() || (type == DType::kBF16 && x.has_dense_rows() && x.stride(0) % 8 == 0);
+  if (!x.defined() || x.dtype() != type || x.rank() != 3 || !lies_right ||
       (head_dim > 0 && x.dim(2) != head_dim) || (!rows.is_none() && x.dim(0) != rows.capacity())) {
-    fail("self_attention: {} must be dense f32 ({}, heads, {}), got {} {}", name, rows.capacity(),
-         head_dim > 0 ? std::to_string(head_dim) : "head_dim", name_of(x.dtype()), to_string(x.shape()));
+    fail("self_attention: {} must be dense {} ({}, heads, {}), got {} {}", name, name_of(type),
+         rows.capacity(), head_dim > 0 ? std::to_string(head_dim) : "head_dim", name_of(x.dtype()),
+         to_string(x.shape()));
   }
 }
 
-void check(const SelfAttentionCall& call) {
+void check(const Context& ctx, const SelfAttentionCall& call) {
   const int64_t dim = call.q.rank() == 3 ? call.q.dim(2) : 0;
-  check_rows(call.q, "q", call.queries, 0);
-  check_rows(call.k, "k", call.keys, dim);
-  check_rows(call.v, "v", call.keys, dim);
+  const bool bf16 = call.q.defined() && call.q.dtype() == DType::kBF16 && takes_bf16(ctx, dim) &&
+                    call.params.precision == Precision::kBf16;
+  const DType type = bf16 ? DType::kBF16 : DType::kF32;
+  check_rows(call.q, "q", call.queries, 0, type);
+  check_rows(call.k, "k", call.keys, dim, type);
+  check_rows(call.v, "v", call.keys, dim, type);
   if (call.k.dim(1) < 1 || call.v.dim(1) != call.k.dim(1) || call.q.dim(1) % call.k.dim(1) != 0)
     fail("self_attention: {} heads cannot share {} heads of keys and {} of values", call.q.dim(1),
          call.k.dim(1), call.v.dim(1));
@@ -50,11 +56,15 @@ void gradient(Context& ctx, const SelfAttentionCall& call, const SelfAttentionKe
 
 }  // namespace
 
+bool takes_bf16(const Context& ctx, int64_t head_dim) {
+  return ctx.device() == Device::kCuda && (head_dim == 64 || head_dim == 128);
+}
+
 Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,
                       const RowSet& queries, const RowSet& keys, const Tensor& positions,
                       const Tensor& sequence, AttentionParams params) {
   SelfAttentionCall call{q, k, v, key_bias, queries, keys, positions, sequence, params};
-  check(call);
+  check(ctx, call);
   SelfAttentionKept kept;
   const bool keep = differentiable(ctx, {&q, &k, &v, &key_bias});
   Tensor out;

@@ -15,8 +15,13 @@ namespace fathom {
 // same bits at any number of threads. On a GPU the same input gives the same bits on every run, and rows may
 // stand in any order. There Precision::kBf16 rounds q, k, v, the softmax's weights and the gradient that
 // arrives to bf16 where they are factors; head dimensions other than 64 and 128 stay with f32.
+// There q, k and v may also be bf16 (takes_bf16), their rows apart; the result and the gradients are bf16
+// then.
 Tensor self_attention(Context& ctx, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& key_bias,
                       const RowSet& queries, const RowSet& keys, const Tensor& positions,
                       const Tensor& sequence, AttentionParams params);
+
+// Whether self_attention() takes rows in bf16: tensor cores compute with heads of this size.
+bool takes_bf16(const Context& ctx, int64_t head_dim);
 
 }  // namespace fathom

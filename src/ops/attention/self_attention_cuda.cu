@@ -25,7 +25,7 @@ __global__ void count_products(const unsigned long long* pairs, uint64_t madds, 
 Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
                              SelfAttentionKept& kept) {
   const Tensor& q = call.q;
-  Tensor out = Tensor::empty(ctx, DType::kF32, {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
+  Tensor out = Tensor::empty(ctx, q.dtype(), {q.dim(0), q.dim(1) * q.dim(2)}).counted_like(q);
   kept.pairs = Tensor::empty(ctx, DType::kU8, {16});
   const ArenaScope scope(ctx);  // what is kept is the tape's
   Tensor memory = Tensor::empty(ctx, DType::kI32, {self_attention_plan_size(call)});

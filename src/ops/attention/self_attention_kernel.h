@@ -19,7 +19,7 @@ struct SelfAttentionKept {
   Tensor pairs;     // u8 (16), on the device: a u64, the number of visible pairs of query row and key; the
                     // rest is the plan's
   Tensor plan;      // i32, see self_attention_plan.cuh
-  Tensor out;       // f32 (capacity, heads · head_dim)
+  Tensor out;       // (capacity, heads · head_dim), of the type of q
   Tensor log_sums;  // f32 (heads, places): log Σ exp(logit), +inf where a query sees no key
   Tensor q, k, v;   // bf16 (heads, places, head_dim), in the order of places; defined: q, k, v of the call
                     // are not needed any more
@@ -31,7 +31,7 @@ struct SelfAttentionGradients {
   Tensor key_bias;  // (batch rows), zero where a row is no key
 };
 
-// -> f32 (capacity, heads · head_dim). keep: a gradient is wanted.
+// -> (capacity, heads · head_dim), f32, or bf16 where q is. keep: a gradient is wanted.
 Tensor self_attention_kernel(CpuBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,
                              SelfAttentionKept& kept);
 Tensor self_attention_kernel(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, bool keep,

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "ops/attention/self_attention_cuda.cuh"
-#include "ops/kernels/tensor_core.cuh"
+#include "ops/kernels/bf16.cuh"
 #include "ops/kernels/warp.cuh"
 
 namespace fathom {
@@ -14,17 +14,13 @@ inline constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.69314718055994530
 inline constexpr float kInf = __builtin_huge_valf();
 inline constexpr int kOtherTile = 64;  // rows of the other side in shared memory at once; two such tiles
 
-using Bf16 = uint16_t;  // its bits
-
 struct MmaCall {
   SelfAttentionShape shape;
   SelfAttentionPlan plan;
   int64_t query_places, key_places;
   // Packed: bf16 (heads or KV heads, places, dim), zeros from the count to the next multiple of kPlaceTile.
   const Bf16 *q = nullptr, *k = nullptr, *v = nullptr, *d = nullptr;  // q, d: backward
-  const float* out = nullptr;                                         // (capacity, heads, dim): backward
   const float *log_sums = nullptr, *dot_sums = nullptr;  // (heads, query places): backward; Σ d · out
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr, *bias = nullptr;  // null: not wanted
 
   MmaCall(const SelfAttentionCall& call, const SelfAttentionPlan& with)
       : shape(call),
@@ -33,11 +29,26 @@ struct MmaCall {
         key_places(places_for(with.keys.kept.capacity)) {}
 };
 
+inline Tensor packed_rows(Context& ctx, int64_t heads, int64_t places, int64_t dim) {
+  return Tensor::empty(ctx, DType::kBF16, {heads, places, dim});
+}
+
+// Rows of a tensor (capacity, heads, dim), f32 or bf16, that may stand apart. Null: not wanted.
+template <class Element>
+struct HeadRows {
+  Element* data = nullptr;
+  int64_t step = 0;
+  HeadRows() = default;
+  explicit HeadRows(const Tensor& t)
+      : data(t ? const_cast<Element*>(t.data<Element>()) : nullptr), step(t ? t.stride(0) : 0) {}
+  __device__ Element* at(int64_t row, int head, int dim) const { return data + row * step + head * dim; }
+};
+
 // Thread blocks that share a multiprocessor, by what their registers allow.
 template <int kDim, int kParts>
 inline constexpr int kBlocksAtOnce = kDim == 128 ? 1 : 4 - kParts;
 
-// Two and eight neighbouring elements of a row as bf16. Overloads for other element types go here.
+// Two and eight neighbouring elements of a row as bf16.
 __device__ inline uint32_t load_pair(const float* from) {
   const float2 x = *reinterpret_cast<const float2*>(from);
   return pack_bf16(x.x, x.y);
@@ -47,6 +58,13 @@ __device__ inline uint4 load_eight(const float* from) {
                high = *reinterpret_cast<const float4*>(from + 4);
   return make_uint4(pack_bf16(low.x, low.y), pack_bf16(low.z, low.w), pack_bf16(high.x, high.y),
                     pack_bf16(high.z, high.w));
+}
+
+__device__ inline uint32_t load_pair(const Bf16* from) {
+  return *reinterpret_cast<const uint32_t*>(from);
+}
+__device__ inline uint4 load_eight(const Bf16* from) {
+  return *reinterpret_cast<const uint4*>(from);
 }
 
 // Packing: a thread takes eight neighbouring elements of a row's head, a row after the other.
@@ -251,13 +269,19 @@ __device__ void hide(const Span* spans, int32_t first, float (&s)[kParts][kColum
   }
 }
 
+__device__ inline void store_pair(float* to, float first, float second) {
+  *reinterpret_cast<float2*>(to) = make_float2(first, second);
+}
+__device__ inline void store_pair(Bf16* to, float first, float second) {
+  *reinterpret_cast<uint32_t*>(to) = pack_bf16(first, second);
+}
+
 // A head's part of a row, factor · sums: `half` 0 for row g, 1 for row g + 8.
-template <int kDim>
-__device__ void store_row(const float (&sums)[kDim / 8][4], int half, float factor, float* to) {
+template <int kDim, class Element>
+__device__ void store_row(const float (&sums)[kDim / 8][4], int half, float factor, Element* to) {
 #pragma unroll
   for (int n = 0; n < kDim / 8; ++n)
-    *reinterpret_cast<float2*>(to + n * 8 + 2 * (lane_id() % 4)) =
-        make_float2(factor * sums[n][2 * half], factor * sums[n][2 * half + 1]);
+    store_pair(to + n * 8 + 2 * (lane_id() % 4), factor * sums[n][2 * half], factor * sums[n][2 * half + 1]);
 }
 
 }  // namespace fathom

@@ -11,25 +11,23 @@ constexpr float kSlack = 8.0f;
 template <class Element>
 struct ForwardCall : MmaCall {
   using MmaCall::MmaCall;
-  const Element* q_rows = nullptr;  // (capacity, heads, dim)
-  float* result = nullptr;          // likewise
-  Bf16* packed_q = nullptr;         // null: not wanted
-  float* new_log_sums = nullptr;    // null: not wanted
+  HeadRows<Element> q_rows, result;
+  Bf16* packed_q = nullptr;       // null: not wanted
+  float* new_log_sums = nullptr;  // null: not wanted
 };
 
 // from (capacity, heads, kDim) -> to (heads, places, kDim), in the order of places. A thread for 8 elements;
 // blockIdx.y: which of the two.
 template <int kDim, class Element>
-__global__ void pack_rows(PlanSide side, int heads, int64_t places, const Element* first,
-                          const Element* second, Bf16* to_first, Bf16* to_second) {
+__global__ void pack_rows(PlanSide side, int heads, int64_t places, HeadRows<Element> first,
+                          HeadRows<Element> second, Bf16* to_first, Bf16* to_second) {
   const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
   const int64_t place = unit.place, count = side.kept.count();
   if (place >= places_for(count)) return;
-  const Element* from = blockIdx.y == 0 ? first : second;
+  const HeadRows<Element>& from = blockIdx.y == 0 ? first : second;
   Bf16* to = blockIdx.y == 0 ? to_first : to_second;
   uint4 packed = make_uint4(0, 0, 0, 0);
-  if (place < count)
-    packed = load_eight(from + (side.rows[place] * int64_t{heads} + unit.head) * kDim + unit.column);
+  if (place < count) packed = load_eight(from.at(side.rows[place], unit.head, kDim) + unit.column);
   *reinterpret_cast<uint4*>(to + (unit.head * places + place) * kDim + unit.column) = packed;
 }
 
@@ -164,9 +162,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
   q.fill([&](int row, int column) {
     const int64_t place = my_first + row;
     const uint32_t pair =
-        place < count
-            ? load_pair(call.q_rows + (side.rows[place] * int64_t{shape.heads} + head) * kDim + column)
-            : 0;
+        place < count ? load_pair(call.q_rows.at(side.rows[place], head, kDim) + column) : 0;
     if (call.packed_q)
       *reinterpret_cast<uint32_t*>(call.packed_q + (head * call.query_places + place) * kDim + column) = pair;
     return pair;
@@ -205,7 +201,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
       const bool there = place < count, seeing = there && total > 0;
       if (there)
         store_row<kDim>(softmax.sums[m], half, seeing ? 1.0f / total : 0.0f,
-                        call.result + (side.rows[place] * int64_t{shape.heads} + head) * kDim);
+                        call.result.at(side.rows[place], head, kDim));
       if (call.new_log_sums && lane_id() % 4 == 0)
         call.new_log_sums[head * call.query_places + place] =
             seeing ? (softmax.most[m][half] + log2f(total)) * kLn2 : kInf;
@@ -226,14 +222,14 @@ void launch(CudaBackend dev, const ForwardCall<Element>& call) {
   check_launch("self_attention");
 }
 
-template <int kDim>
-void run(CudaBackend dev, const SelfAttentionCall& call, const ForwardCall<float>& mma, Tensor& k,
+template <int kDim, class Element>
+void run(CudaBackend dev, const SelfAttentionCall& call, const ForwardCall<Element>& mma, Tensor& k,
          Tensor& v) {
   const int64_t units = mma.key_places * mma.shape.kv_heads * (kDim / 8);
   if (units > 0) {
     pack_rows<kDim><<<dim3(blocks_for(units, kPackThreads), 2), kPackThreads, 0, dev.handle.stream>>>(
-        mma.plan.keys, mma.shape.kv_heads, mma.key_places, call.k.data<float>(), call.v.data<float>(),
-        k.data<Bf16>(), v.data<Bf16>());
+        mma.plan.keys, mma.shape.kv_heads, mma.key_places, HeadRows<Element>(call.k),
+        HeadRows<Element>(call.v), k.data<Bf16>(), v.data<Bf16>());
     check_launch("self_attention (packing)");
   }
   constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
@@ -241,16 +237,15 @@ void run(CudaBackend dev, const SelfAttentionCall& call, const ForwardCall<float
   return launch<kDim, kParts, kWarps, false>(dev, mma);
 }
 
-}  // namespace
-
-void self_attention_mma(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
-                        const SelfAttentionPlan& plan, bool keep, SelfAttentionKept& kept, Tensor& out) {
-  ForwardCall<float> mma(call, plan);
+template <class Element>
+void attend_rows(CudaBackend dev, Context& ctx, const SelfAttentionCall& call, const SelfAttentionPlan& plan,
+                 bool keep, SelfAttentionKept& kept, Tensor& out) {
+  ForwardCall<Element> mma(call, plan);
   const int64_t heads = call.q.dim(1), kv_heads = call.k.dim(1), dim = call.q.dim(2);
-  Tensor k = Tensor::empty(ctx, DType::kBF16, {kv_heads, mma.key_places, dim});
-  Tensor v = Tensor::empty(ctx, DType::kBF16, {kv_heads, mma.key_places, dim});
+  Tensor k = packed_rows(ctx, kv_heads, mma.key_places, dim);
+  Tensor v = packed_rows(ctx, kv_heads, mma.key_places, dim);
   if (keep) {
-    kept.q = Tensor::empty(ctx, DType::kBF16, {heads, mma.query_places, dim});
+    kept.q = packed_rows(ctx, heads, mma.query_places, dim);
     kept.k = k;
     kept.v = v;
     mma.packed_q = kept.q.data<Bf16>();
@@ -258,10 +253,18 @@ void self_attention_mma(CudaBackend dev, Context& ctx, const SelfAttentionCall& 
   }
   mma.k = k.data<Bf16>();
   mma.v = v.data<Bf16>();
-  mma.q_rows = call.q.data<float>();
-  mma.result = out.data<float>();
+  mma.q_rows = HeadRows<Element>(call.q);
+  mma.result = HeadRows<Element>(out);
   if (dim == 64) return run<64>(dev, call, mma, k, v);
   return run<128>(dev, call, mma, k, v);
+}
+
+}  // namespace
+
+void self_attention_mma(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                        const SelfAttentionPlan& plan, bool keep, SelfAttentionKept& kept, Tensor& out) {
+  if (call.q.dtype() == DType::kBF16) return attend_rows<Bf16>(dev, ctx, call, plan, keep, kept, out);
+  return attend_rows<float>(dev, ctx, call, plan, keep, kept, out);
 }
 
 }  // namespace fathom

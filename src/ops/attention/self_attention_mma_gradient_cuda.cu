@@ -4,26 +4,30 @@
 namespace fathom {
 namespace {
 
+template <class Element>
+struct BackwardCall : MmaCall {
+  using MmaCall::MmaCall;
+  HeadRows<Element> d_rows, out, dq, dk, dv;
+  float* bias = nullptr;  // null: not wanted
+};
+
 // d (capacity, heads, kDim) -> packed (heads, places, kDim), and Σ d · out over each head's dimensions ->
 // sums (heads, places); of the rounded d, so that the gradients of a softmax's logits add up to zero.
 // kDim / 8 neighbouring threads for a row's head.
 template <int kDim, class Element>
-__global__ void pack_gradient(MmaCall call, const Element* d, Bf16* packed, float* sums) {
+__global__ void pack_gradient(BackwardCall<Element> call, Bf16* packed, float* sums) {
   const int heads = call.shape.heads;
   const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
   const int64_t place = unit.place, count = call.plan.queries.kept.count();
   float sum = 0.0f;
   uint4 eight = make_uint4(0, 0, 0, 0);
   if (place < count) {
-    const int64_t at = (call.plan.queries.rows[place] * int64_t{heads} + unit.head) * kDim + unit.column;
-    eight = load_eight(d + at);
+    const int64_t row = call.plan.queries.rows[place];
+    eight = load_eight(call.d_rows.at(row, unit.head, kDim) + unit.column);
     const uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
+    const EightFloats out = load_eight_floats(call.out.at(row, unit.head, kDim) + unit.column);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 out = *reinterpret_cast<const float2*>(call.out + at + 2 * i);
-      sum = fmaf(unpack_bf16(pairs[i], 0), out.x, sum);
-      sum = fmaf(unpack_bf16(pairs[i], 1), out.y, sum);
-    }
+    for (int i = 0; i < 8; ++i) sum = fmaf(unpack_bf16(pairs[i / 2], i % 2), out.at[i], sum);
   }
 #pragma unroll
   for (int step = kDim / 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
@@ -52,8 +56,9 @@ struct WeightRule {
 };
 
 // A block takes a tile of queries and a head; kStep keys at a time.
-template <int kDim, int kParts, int kWarps, bool kPlain>
-__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) attend_dq(MmaCall call) {
+template <int kDim, int kParts, int kWarps, bool kPlain, class Element>
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
+    attend_dq(BackwardCall<Element> call) {
   constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kQueries = kWarps * kMine, kStep = 32;
   constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch;
   static_assert(kPlaceTile % kQueries == 0);
@@ -163,16 +168,16 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
     for (int half = 0; half < 2; ++half) {
       const int64_t place = first + warp_id() * kMine + m * 16 + half * 8 + g;
       if (place < count)
-        store_row<kDim>(sums[m], half, shape.scale,
-                        call.dq + (side.rows[place] * int64_t{shape.heads} + head) * kDim);
+        store_row<kDim>(sums[m], half, shape.scale, call.dq.at(side.rows[place], head, kDim));
     }
   }
 }
 
 // A block takes a tile of keys and a KV head; kStep queries at a time. The scores are transposed: a warp's
 // rows are keys.
-template <int kDim, int kParts, int kWarps, bool kPlain>
-__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) attend_dkv(MmaCall call) {
+template <int kDim, int kParts, int kWarps, bool kPlain, class Element>
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
+    attend_dkv(BackwardCall<Element> call) {
   constexpr int kThreads = kWarps * kWarp, kMine = kParts * 16, kKeys = kWarps * kMine, kStep = 32;
   constexpr uint32_t kTileBytes = kOtherTile * Rows<kDim>::kPitch, kNumberBytes = kOtherTile * sizeof(float),
                      kStageBytes = 2 * (kTileBytes + kNumberBytes);
@@ -309,42 +314,43 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>) at
       const int64_t place = first + warp_id() * kMine + m * 16 + half * 8 + g;
       const float sum = quad_sum(d_bias[m][half]);
       if (place >= count) continue;
-      const int64_t to = (side.rows[place] * int64_t{shape.kv_heads} + kv_head) * kDim;
-      if (call.dk) store_row<kDim>(dk[m], half, shape.scale, call.dk + to);
-      if (call.dv) store_row<kDim>(dv[m], half, 1.0f, call.dv + to);
+      const int64_t row = side.rows[place];
+      if (call.dk.data) store_row<kDim>(dk[m], half, shape.scale, call.dk.at(row, kv_head, kDim));
+      if (call.dv.data) store_row<kDim>(dv[m], half, 1.0f, call.dv.at(row, kv_head, kDim));
       if (call.bias && t == 0) call.bias[kv_head * call.key_places + place] = sum;
     }
   }
 }
 
-template <class Kernel>
+template <class Kernel, class Call>
 void launch(CudaBackend dev, Kernel* kernel, int64_t tiles, int heads, int threads, size_t bytes,
-            const MmaCall& call) {
+            const Call& call) {
   if (tiles == 0) return;
   allow_shared(kernel, bytes);
   kernel<<<static_cast<unsigned int>(tiles * heads), threads, bytes, dev.handle.stream>>>(call);
   check_launch("the gradient of self_attention");
 }
 
-template <int kDim, int kParts, int kWarps, bool kPlain>
-void launch_both(CudaBackend dev, const MmaCall& call) {
+template <int kDim, int kParts, int kWarps, bool kPlain, class Element>
+void launch_both(CudaBackend dev, const BackwardCall<Element>& call) {
   constexpr int kTile = kWarps * kParts * 16, kThreads = kWarps * kWarp;
   constexpr size_t kPitch = Rows<kDim>::kPitch, kNumbers = 2 * kOtherTile * sizeof(float),
                    kSpans = kTile * sizeof(Span);
-  if (call.dq)
-    launch(dev, attend_dq<kDim, kParts, kWarps, kPlain>, call.query_places / kTile, call.shape.heads,
+  if (call.dq.data)
+    launch(dev, attend_dq<kDim, kParts, kWarps, kPlain, Element>, call.query_places / kTile, call.shape.heads,
            kThreads, 4 * kOtherTile * kPitch + kSpans, call);
-  if (call.dk || call.dv || call.bias)
-    launch(dev, attend_dkv<kDim, kParts, kWarps, kPlain>, call.key_places / kTile, call.shape.kv_heads,
-           kThreads, 2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch + kSpans, call);
+  if (call.dk.data || call.dv.data || call.bias)
+    launch(dev, attend_dkv<kDim, kParts, kWarps, kPlain, Element>, call.key_places / kTile,
+           call.shape.kv_heads, kThreads,
+           2 * (2 * kOtherTile * kPitch + kNumbers) + 2 * kTile * kPitch + kSpans, call);
 }
 
-template <int kDim>
-void run(CudaBackend dev, const MmaCall& call, const Tensor& d, Tensor& packed, Tensor& dot_sums) {
+template <int kDim, class Element>
+void run(CudaBackend dev, const BackwardCall<Element>& call, Tensor& packed, Tensor& dot_sums) {
   const int64_t units = call.query_places * call.shape.heads * (kDim / 8);
   if (units > 0) {
     pack_gradient<kDim><<<blocks_for(units, kPackThreads), kPackThreads, 0, dev.handle.stream>>>(
-        call, d.data<float>(), packed.data<Bf16>(), dot_sums.data<float>());
+        call, packed.data<Bf16>(), dot_sums.data<float>());
     check_launch("the gradient of self_attention (packing)");
   }
   constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
@@ -353,29 +359,38 @@ void run(CudaBackend dev, const MmaCall& call, const Tensor& d, Tensor& packed, 
   return launch_both<kDim, 1, kWarps, false>(dev, call);
 }
 
+template <class Element>
+void gradients_of_rows(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
+                       const SelfAttentionPlan& plan, const SelfAttentionKept& kept, const Tensor& d,
+                       SelfAttentionGradients& gradients, Tensor& bias) {
+  BackwardCall<Element> mma(call, plan);
+  const int64_t heads = call.q.dim(1), dim = call.q.dim(2);
+  Tensor packed = packed_rows(ctx, heads, mma.query_places, dim);
+  Tensor dot_sums = Tensor::empty(ctx, DType::kF32, kept.log_sums.shape());
+  mma.q = kept.q.data<Bf16>();
+  mma.k = kept.k.data<Bf16>();
+  mma.v = kept.v.data<Bf16>();
+  mma.d = packed.data<Bf16>();
+  mma.d_rows = HeadRows<Element>(d);
+  mma.out = HeadRows<Element>(kept.out);
+  mma.log_sums = kept.log_sums.data<float>();
+  mma.dot_sums = dot_sums.data<float>();
+  mma.dq = HeadRows<Element>(gradients.q);
+  mma.dk = HeadRows<Element>(gradients.k);
+  mma.dv = HeadRows<Element>(gradients.v);
+  mma.bias = bias ? bias.data<float>() : nullptr;
+  if (dim == 64) return run<64>(dev, mma, packed, dot_sums);
+  return run<128>(dev, mma, packed, dot_sums);
+}
+
 }  // namespace
 
 void self_attention_mma_gradient(CudaBackend dev, Context& ctx, const SelfAttentionCall& call,
                                  const SelfAttentionPlan& plan, const SelfAttentionKept& kept,
                                  const Tensor& d, SelfAttentionGradients& gradients, Tensor& bias) {
-  MmaCall mma(call, plan);
-  const int64_t heads = call.q.dim(1), dim = call.q.dim(2);
-  Tensor packed = Tensor::empty(ctx, DType::kBF16, {heads, mma.query_places, dim});
-  Tensor dot_sums = Tensor::empty(ctx, DType::kF32, {heads, mma.query_places});
-  const auto wanted = [](Tensor& t) { return t ? t.data<float>() : nullptr; };
-  mma.q = kept.q.data<Bf16>();
-  mma.k = kept.k.data<Bf16>();
-  mma.v = kept.v.data<Bf16>();
-  mma.d = packed.data<Bf16>();
-  mma.out = kept.out.data<float>();
-  mma.log_sums = kept.log_sums.data<float>();
-  mma.dot_sums = dot_sums.data<float>();
-  mma.dq = wanted(gradients.q);
-  mma.dk = wanted(gradients.k);
-  mma.dv = wanted(gradients.v);
-  mma.bias = wanted(bias);
-  if (dim == 64) return run<64>(dev, mma, d, packed, dot_sums);
-  return run<128>(dev, mma, d, packed, dot_sums);
+  if (call.q.dtype() == DType::kBF16)
+    return gradients_of_rows<Bf16>(dev, ctx, call, plan, kept, d, gradients, bias);
+  return gradients_of_rows<float>(dev, ctx, call, plan, kept, d, gradients, bias);
 }
 
 }  // namespace fathom

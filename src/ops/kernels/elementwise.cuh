@@ -50,22 +50,22 @@ void map_rows_to_two(CudaBackend dev, const char* op, float* out_a, float* out_b
 }
 
 // out[i] = fn(inputs[i]…) over the elements that are there of dense tensors of one shape, any rank.
-template <class Fn, class... More>
-__global__ void map_elements_kernel(const float* first, int64_t elements, const int32_t* count,
-                                    int64_t per_row, Fn fn, float* out, const More*... more) {
+template <class T, class Fn, class... More>
+__global__ void map_elements_kernel(const T* first, int64_t elements, const int32_t* count, int64_t per_row,
+                                    Fn fn, T* out, const More*... more) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
   if (i >= elements || (count && i >= *count * per_row)) return;
   out[i] = fn(first[i], more[i]...);
 }
 
-template <class Fn, class... More>
+template <class T = float, class Fn, class... More>
 void map_elements(CudaBackend dev, const char* op, Tensor& out, Fn fn, const Tensor& first,
                   const More&... more) {
   const int64_t elements = out.numel();
   if (elements == 0) return;
   map_elements_kernel<<<blocks_for(elements, kMapThreads), kMapThreads, 0, dev.handle.stream>>>(
-      first.data<float>(), elements, out.row_count(), elements / out.dim(0), fn, out.data<float>(),
-      more.template data<float>()...);
+      first.template data<T>(), elements, out.row_count(), elements / out.dim(0), fn, out.data<T>(),
+      more.template data<T>()...);
   check_launch(op);
 }
 

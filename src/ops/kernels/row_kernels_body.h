@@ -242,16 +242,22 @@ void to_q8_0(const float* x, void* out, int64_t n) {
   auto* block = static_cast<uint8_t*>(out);
   const F8 magic = broadcast(12582912.0f);  // 1.5 · 2²³: the sum rounds to a whole number
   for (int64_t i = 0; i < n; i += 32, block += 34) {
-    F8 largest = broadcast(0.0f);
-    for (int j = 0; j < 32; j += 8) largest = max(largest, absolute(load(x + i + j)));
-    const float scale = max_lane(largest) / 127.0f;
+    F8 largest = broadcast(0.0f), nothing = broadcast(0.0f);
+    for (int j = 0; j < 32; j += 8) {
+      largest = max(largest, absolute(load(x + i + j)));
+      nothing = fma(load(x + i + j), broadcast(0.0f), nothing);  // NaN where something is not finite
+    }
+    const float scale = max_lane(largest) / 127.0f + sum_lanes(nothing);
     const F8 inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
     const uint16_t half = float_to_half(scale);
     __builtin_memcpy(block, &half, sizeof half);
     for (int j = 0; j < 32; j += 8) {
       float rounded[8];
       store(rounded, sub(fma(load(x + i + j), inverse, magic), magic));
-      for (int l = 0; l < 8; ++l) block[2 + j + l] = static_cast<uint8_t>(static_cast<int8_t>(rounded[l]));
+      for (int l = 0; l < 8; ++l) {
+        const float value = rounded[l] == rounded[l] ? rounded[l] : 0.0f;
+        block[2 + j + l] = static_cast<uint8_t>(static_cast<int8_t>(value));
+      }
     }
   }
 }

@@ -142,6 +142,26 @@ TEST(RowKernels, SineAndCosineAreExactToAFloat) {
   EXPECT_LT(worst, 1.2e-7);
 }
 
+// NaNs with every kind of payload, and what becomes of them: never a number.
+TEST(RowKernels, ANanStaysOne) {
+  for (const Isa isa : supported_isas()) {
+    const RowKernels& kernels = row_kernels(isa);
+    for (const uint32_t bits : {0x7fc00000u, 0x7fc00001u, 0x7fffffffu, 0xffc00155u}) {
+      for (int64_t at = 0; at < 32; ++at) {
+        std::vector<float> x(32, 0.5f), y(32);
+        x[static_cast<size_t>(at)] = std::bit_cast<float>(bits);
+        kernels.exp_less(x.data(), 0.0f, y.data(), 32);
+        EXPECT_TRUE(std::isnan(y[static_cast<size_t>(at)])) << name_of(isa) << " exp";
+        kernels.sigmoid(x.data(), y.data(), 32);
+        EXPECT_TRUE(std::isnan(y[static_cast<size_t>(at)])) << name_of(isa) << " sigmoid";
+        uint16_t block[17];
+        kernels.to_q8_0(x.data(), block, 32);
+        EXPECT_TRUE(std::isnan(f32_of_f16(block[0]))) << name_of(isa) << " q8_0 at " << at;
+      }
+    }
+  }
+}
+
 TEST(RowKernels, MaxSeesEveryElement) {
   for (int64_t n = 1; n < 40; ++n) {
     for (int64_t at = 0; at < n; ++at) {

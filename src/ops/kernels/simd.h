@@ -107,6 +107,10 @@ inline F8 max(const F8& a, const F8& b) {
 inline F8 min(const F8& a, const F8& b) {
   return each_lane([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
 }
+// x between two numbers; a NaN stays one, which max and min do not promise.
+inline F8 clamp(const F8& x, const F8& least, const F8& most) {
+  return min(most, max(least, x));
+}
 inline F8 fma(const F8& a, const F8& b, const F8& c) {  // a · b + c
   return each_lane([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
@@ -121,13 +125,6 @@ inline F8 select_less(const F8& x, const F8& limit, const F8& below, const F8& o
 inline F8 power_of_two(const F8& rounded) {
   return each_lane(
       [&](int i) { return bits_to_float((float_to_bits(rounded.lane[i]) << 23) + 0x3F800000u); });
-}
-// x · 2ⁿ for the n that rounding left in the low bits, by adding to the exponent: the result must be a normal
-// number.
-inline F8 scale_by_power(const F8& x, const F8& rounded) {
-  return each_lane([&](int i) {
-    return bits_to_float(float_to_bits(x.lane[i]) + (float_to_bits(rounded.lane[i]) << 23));
-  });
 }
 // Of a whole number left in the low bits: where it is odd; and x negated where its second bit is set.
 inline F8 select_odd(const F8& whole, const F8& odd, const F8& even) {
@@ -217,6 +214,9 @@ inline F8 max(F8 a, F8 b) {
 inline F8 min(F8 a, F8 b) {
   return {vminnmq_f32(a.lo, b.lo), vminnmq_f32(a.hi, b.hi)};
 }
+inline F8 clamp(F8 x, F8 least, F8 most) {
+  return {vminq_f32(most.lo, vmaxq_f32(least.lo, x.lo)), vminq_f32(most.hi, vmaxq_f32(least.hi, x.hi))};
+}
 inline F8 fma(F8 a, F8 b, F8 c) {
   return {vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
 }
@@ -233,13 +233,6 @@ inline float32x4_t power_of_two(float32x4_t rounded) {
 }
 inline F8 power_of_two(F8 rounded) {
   return {power_of_two(rounded.lo), power_of_two(rounded.hi)};
-}
-inline float32x4_t scale_by_power(float32x4_t x, float32x4_t rounded) {
-  const uint32x4_t shifted = vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23);
-  return vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x), shifted));
-}
-inline F8 scale_by_power(F8 x, F8 rounded) {
-  return {scale_by_power(x.lo, rounded.lo), scale_by_power(x.hi, rounded.hi)};
 }
 inline float32x4_t select_odd(float32x4_t whole, float32x4_t odd, float32x4_t even) {
   return vbslq_f32(vtstq_s32(vreinterpretq_s32_f32(whole), vdupq_n_s32(1)), odd, even);
@@ -325,6 +318,9 @@ inline F8 max(F8 a, F8 b) {
 inline F8 min(F8 a, F8 b) {
   return {_mm256_min_ps(a.v, b.v)};
 }
+inline F8 clamp(F8 x, F8 least, F8 most) {  // of a NaN and a number, the instruction gives the second
+  return {_mm256_min_ps(most.v, _mm256_max_ps(least.v, x.v))};
+}
 inline F8 fma(F8 a, F8 b, F8 c) {
   return {_mm256_fmadd_ps(a.v, b.v, c.v)};
 }
@@ -337,10 +333,6 @@ inline F8 select_less(F8 x, F8 limit, F8 below, F8 otherwise) {
 inline F8 power_of_two(F8 rounded) {
   const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded.v), 23);
   return {_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(0x3F800000)))};
-}
-inline F8 scale_by_power(F8 x, F8 rounded) {
-  const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded.v), 23);
-  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x.v), shifted))};
 }
 inline F8 select_odd(F8 whole, F8 odd, F8 even) {
   const __m256i low_bit_to_sign = _mm256_slli_epi32(_mm256_castps_si256(whole.v), 31);

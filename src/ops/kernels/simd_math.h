@@ -11,7 +11,7 @@ namespace {
 // know x ≤ 0.
 inline F8 exp(F8 x) {
   const F8 lowest = broadcast(-87.33f);
-  const F8 clamped = min(max(x, lowest), broadcast(88.37f));
+  const F8 clamped = clamp(x, lowest, broadcast(88.37f));  // a NaN stays one
   // x = n ln 2 + r, |r| ≤ ln 2 / 2. Adding 1.5 · 2²³ rounds to a whole number and leaves it in the low bits.
   const F8 magic = broadcast(12582912.0f);
   const F8 rounded = fma(clamped, broadcast(1.44269504f), magic);
@@ -29,8 +29,8 @@ inline F8 exp(F8 x) {
   return select_less(x, lowest, broadcast(0.0f), mul(p, power_of_two(rounded)));
 }
 
-// 2ʸ for y ≤ 0, exactly 1 at 0, to 2e-7 of the result, and 0 below −125 (−infinity too): the weights of a
-// softmax.
+// 2ʸ for y ≤ 0, exactly 1 at 0, to 2e-7 of the result, 0 below −125 (−infinity too), NaN of a NaN: the
+// weights of a softmax.
 // N of them step by step: more of these long chains than a core looks ahead over by itself.
 template <int N>
 [[gnu::always_inline]] inline void exp2_below_zero(F8* y) {
@@ -50,7 +50,7 @@ template <int N>
   }
   FATHOM_UNROLL
   for (int i = 0; i < N; ++i)
-    y[i] = select_less(y[i], broadcast(-125.0f), broadcast(0.0f), scale_by_power(p[i], rounded[i]));
+    y[i] = select_less(y[i], broadcast(-125.0f), broadcast(0.0f), mul(p[i], power_of_two(rounded[i])));
 }
 
 inline F8 exp2_below_zero(F8 y) {

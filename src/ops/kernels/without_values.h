@@ -13,9 +13,17 @@ inline Tensor without_values(const Tensor& x) {
       .with_gradient(x.gradient());
 }
 
-// A tensor like x, not initialised: its gradient, or an output of its shape.
+// Room for the gradient of x, not initialised: of its shape, bf16 where x is. Rows stand apart where x has a
+// part of a GradientRoom.
 inline Tensor gradient_like(Context& ctx, const Tensor& x) {
-  return Tensor::empty(ctx, DType::kF32, x.shape()).counted_like(x);
+  const Gradient* gradient = x.gradient().get();
+  if (!gradient || !gradient->room || gradient->value) {
+    const DType type = x.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32;
+    return Tensor::empty(ctx, type, x.shape()).counted_like(x);
+  }
+  GradientRoom& room = *gradient->room;
+  if (!room.memory) room.memory = Tensor::empty(ctx, room.dtype, room.shape);
+  return room.memory.columns(gradient->column, x.numel() / x.dim(0)).reshape(x.shape()).counted_like(x);
 }
 
 }  // namespace fathom

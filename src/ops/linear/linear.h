@@ -14,13 +14,15 @@ namespace fathom {
 // and bf16 weights are gemm()'s (ops/linear/gemm.h; on a GPU cuda_gemm()'s): f32 in f32, bf16 in bf16.
 // Weights with a gradient are f32 or bf16, their gradients f32; those without may have any format. The
 // gradient's own products are counted as the forward's are: twice as many multiply-adds again, half of that
-// where the weights are frozen.
+// where the weights are frozen. There x may also be bf16, with bf16 weights: its gradient is bf16 then.
 Tensor linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 // outputs[i] = linear(ctx, x, weights[i], biases[i]), bit for bit, for at most eight weights with one
 // preparation of x and one start of the threads: query, key and value; gate and up. biases: empty, or one
-// (defined or not) per weight.
+// (defined or not) per weight. type: of the outputs; bf16 while a tape is attached on a GPU, for bf16 weights
+// without biases. Then the outputs are columns of one matrix, and so are their gradients: weights that are
+// neighbours in memory are one matrix of one product, forward and backward.
 void linear_group(Context& ctx, const Tensor& x, std::span<const Tensor> weights,
-                  std::span<const Tensor> biases, std::span<Tensor> outputs);
+                  std::span<const Tensor> biases, std::span<Tensor> outputs, DType type = DType::kF32);
 
 }  // namespace fathom

@@ -69,22 +69,6 @@ __global__ void decode_rows(const uint8_t* weight, int64_t bytes, int64_t width,
   if (i < width) out[row * width + i] = __float2bfloat16_rn(Format::at(weight + row * bytes, i / 32, i % 32));
 }
 
-// The weights as cuda_gemm() reads them: f32 and bf16 where they are, other formats decoded to bf16.
-Tensor readable(CudaBackend cuda, Context& ctx, const Tensor& weight) {
-  if (weight.dtype() == DType::kF32 || weight.dtype() == DType::kBF16) return weight;
-  const int64_t rows = weight.dim(0), width = weight.dim(1);
-  Tensor decoded = Tensor::empty(ctx, DType::kBF16, weight.shape());
-  if (decoded.numel() == 0) return decoded;
-  const unsigned int pieces = blocks_for(width, kThreads), blocks = static_cast<unsigned int>(rows) * pieces;
-  with_format(weight.dtype(), [&](auto format) {
-    decode_rows<decltype(format)><<<blocks, kThreads, 0, cuda.handle.stream>>>(
-        weight.data<uint8_t>(), row_bytes(weight.dtype(), width), width, pieces,
-        decoded.data<__nv_bfloat16>());
-  });
-  check_launch("linear (decoded weights)");
-  return decoded;
-}
-
 // x in the type that a product with a weight of that type multiplies.
 Tensor factor_of(CudaBackend cuda, Context& ctx, const Tensor& x, DType weight_type) {
   if (weight_type == DType::kF32 || x.dtype() == DType::kBF16) return x;
@@ -161,7 +145,8 @@ void linear_gemm_kernel(CudaBackend cuda, Context& ctx, const Tensor& x, const T
                    .a = matrix(factor_of(cuda, ctx, x, weight.dtype())),
                    .b = matrix(weight),
                    .c = out.raw(),
-                   .c_stride = columns,
+                   .c_stride = out.stride(0),
+                   .c_bf16 = out.dtype() == DType::kBF16,
                    .beta = bias ? 1.0f : 0.0f});
 }
 
@@ -171,7 +156,7 @@ void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Te
   if (present == 0) return;
   cuda.counters.add(
       {.madds = madds(present, weight.shape()), .weight_bytes = static_cast<uint64_t>(weight.nbytes())});
-  const Tensor factor = readable(cuda, ctx, weight);
+  const Tensor factor = weight_factor(cuda, ctx, weight);
   cuda_gemm(cuda, {.layout = GemmLayout::kNN,
                    .m = bound(cuda, dy),
                    .n = weight.dim(1),
@@ -180,6 +165,7 @@ void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Te
                    .b = matrix(factor),
                    .c = dx.raw(),
                    .c_stride = dx.dim(1),
+                   .c_bf16 = dx.dtype() == DType::kBF16,
                    .beta = beta});
 }
 
@@ -187,7 +173,7 @@ void linear_dw_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Te
                       float beta, Tensor& dw) {
   cuda.counters.add({.madds = madds(present_rows(cuda, dy), dw.shape())});
   const Tensor factor = factor_of(cuda, ctx, x, weight_type);
-  if (factor.dtype() == DType::kF32) clear_past_count(cuda, factor);
+  clear_past_count(cuda, factor);
   cuda_gemm(cuda, {.layout = GemmLayout::kTN,
                    .m = dy.dim(1),
                    .n = x.dim(1),
@@ -225,8 +211,23 @@ void round_rows_kernel(CudaBackend cuda, const Tensor& x, Tensor& out) {
   check_launch("linear (rounded rows)");
 }
 
+Tensor weight_factor(CudaBackend cuda, Context& ctx, const Tensor& weight) {
+  if (weight.dtype() == DType::kF32 || weight.dtype() == DType::kBF16) return weight;
+  const int64_t rows = weight.dim(0), width = weight.dim(1);
+  Tensor decoded = Tensor::empty(ctx, DType::kBF16, weight.shape());
+  if (decoded.numel() == 0) return decoded;
+  const unsigned int pieces = blocks_for(width, kThreads), blocks = static_cast<unsigned int>(rows) * pieces;
+  with_format(weight.dtype(), [&](auto format) {
+    decode_rows<decltype(format)><<<blocks, kThreads, 0, cuda.handle.stream>>>(
+        weight.data<uint8_t>(), row_bytes(weight.dtype(), width), width, pieces,
+        decoded.data<__nv_bfloat16>());
+  });
+  check_launch("linear (decoded weights)");
+  return decoded;
+}
+
 Tensor dy_factor(CudaBackend cuda, Context& ctx, const Tensor& dy, DType weight_type) {
-  if (weight_type == DType::kF32) clear_past_count(cuda, dy);
+  if (weight_type == DType::kF32 || dy.dtype() == DType::kBF16) clear_past_count(cuda, dy);
   return factor_of(cuda, ctx, dy, weight_type);
 }
 

@@ -10,17 +10,18 @@ namespace fathom {
 inline constexpr size_t kMaxLinearGroup = 8;
 
 struct LinearCall {
-  const Tensor& x;                  // f32 (rows, in), rows may be strided
+  const Tensor& x;                  // f32 (rows, in), rows may be strided; bf16 with a tape on a GPU
   std::span<const Tensor> weights;  // (out, in) each, contiguous
   std::span<const Tensor> biases;   // f32 (out) each or undefined; or empty
-  std::span<Tensor> outputs;        // f32 (rows, out) each
+  std::span<Tensor> outputs;        // (rows, out) each, f32 or columns of one bf16 matrix
 };
 
 void linear_kernel(CpuBackend cpu, Context& ctx, const LinearCall& call);
 void linear_kernel(CudaBackend cuda, Context& ctx, const LinearCall& call);
 
 // Training's products, linear_gemm_cpu.cc and linear_gemm_cuda.cu. x: f32 (rows may be strided) or bf16. On a
-// GPU they run over bound() rows: what lies past the count of y and dx holds anything.
+// GPU they run over bound() rows: what lies past the count of y and dx holds anything. There y, dy and dx may
+// be bf16 too, the rows of y and dy apart.
 
 // y = x Wᵀ + b, with f32 or bf16 weights.
 void linear_gemm_kernel(CpuBackend cpu, Context& ctx, const Tensor& x, const Tensor& weight,
@@ -53,11 +54,15 @@ constexpr bool reads_bf16(CudaBackend) {
   return true;
 }
 
-// dy (f32) as the products with a weight of that type take it: on a GPU bf16 unless the weight is f32, and
-// zeros from the count to bound(). Those may be written into dy itself: they lie where nothing is.
+// dy (f32; on a GPU bf16 too) as the products with a weight of that type take it: on a GPU bf16 unless the
+// weight is f32, and zeros from the count to bound(). Those may be written into dy itself: they lie where
+// nothing is.
 inline Tensor dy_factor(CpuBackend, Context&, const Tensor& dy, DType) {
   return dy;
 }
 Tensor dy_factor(CudaBackend cuda, Context& ctx, const Tensor& dy, DType weight_type);
+
+// The weights as cuda_gemm() reads them: f32 and bf16 where they are, other formats decoded to bf16.
+Tensor weight_factor(CudaBackend cuda, Context& ctx, const Tensor& weight);
 
 }  // namespace fathom

@@ -3,6 +3,7 @@
 #include "base/format.h"
 #include "ops/kernels/row_access.h"
 #include "ops/kernels/without_values.h"
+#include "ops/rows/fill.h"
 
 namespace fathom {
 
@@ -31,6 +32,9 @@ void kl_divergence_gradient_kernel(CpuBackend dev, const Tensor& teacher, const 
 void kl_divergence_gradient_kernel(CudaBackend dev, const Tensor& teacher, const Tensor& student,
                                    const Tensor& weights, const Tensor& log_sums, const Tensor& d,
                                    Tensor& d_student);
+// losses: f64 (rows), as above; out: f32 (rows).
+void narrow_losses_kernel(CpuBackend dev, const Tensor& losses, Tensor& out);
+void narrow_losses_kernel(CudaBackend dev, const Tensor& losses, Tensor& out);
 void mean_squared_kernel(CpuBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
                          Tensor& losses, Tensor& out);
 void mean_squared_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,
@@ -102,6 +106,23 @@ Tensor kl_divergence(Context& ctx, const Tensor& teacher, const Tensor& student,
                   });
                   accumulate(c, student, d_student);
                 });
+  return out;
+}
+
+Tensor kl_of_rows(Context& ctx, const Tensor& teacher, const Tensor& student) {
+  expect_matrix(student, "kl_of_rows", "student");
+  expect(teacher, DType::kF32, student.shape(), "kl_of_rows", "teacher");
+  expect_matrix(teacher, "kl_of_rows", "teacher");
+  if (student.row_count() || teacher.row_count()) fail("kl_of_rows: every row must be there");
+  Tensor sum = Tensor::empty(ctx, DType::kF32, {1}), ones = Tensor::empty(ctx, DType::kF32, {student.dim(0)}),
+         out = Tensor::empty(ctx, DType::kF32, {student.dim(0)}),
+         log_sums = Tensor::empty(ctx, DType::kF32, {2, student.dim(0)});
+  Tensor losses = room_for_losses(ctx, student);
+  fill(ctx, ones, 1.0f);
+  on_device(ctx, [&](auto dev) {
+    kl_divergence_kernel(dev, teacher, student, ones, log_sums, losses, sum);
+    narrow_losses_kernel(dev, losses, out);
+  });
   return out;
 }
 

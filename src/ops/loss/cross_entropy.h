@@ -14,6 +14,9 @@ Tensor cross_entropy(Context& ctx, const Tensor& logits, const Tensor& targets, 
 // the student only.
 Tensor kl_divergence(Context& ctx, const Tensor& teacher, const Tensor& student, const Tensor& weights);
 
+// f32 (rows): KL(softmax teacher ‖ softmax student) of each row. No gradients.
+Tensor kl_of_rows(Context& ctx, const Tensor& teacher, const Tensor& student);
+
 // a, b: f32 (rows, d) -> (1): Σ w · mean over d of (a − b)².
 Tensor mean_squared(Context& ctx, const Tensor& a, const Tensor& b, const Tensor& weights);
 

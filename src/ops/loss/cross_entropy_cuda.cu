@@ -1,21 +1,17 @@
-#include <algorithm>
-#include <cfloat>
 #include <cstdint>
 #include <initializer_list>
 
 #include "ops/kernels/row_set_cuda.cuh"
 #include "ops/kernels/warp.cuh"
 #include "ops/loss/cross_entropy.h"
+#include "ops/loss/loss_rows.cuh"
 #include "tensor/cuda_util.cuh"
 
 namespace fathom {
 namespace {
 
 constexpr int64_t kMostThreads = 512;
-constexpr int kSumThreads = 1024;
 
-// A block has a row, thread t its elements 4t … 4t + 3 and those 4 · threads further. The number of threads
-// depends on the width alone, and so does the order of a row's sums.
 struct LossRows {
   DeviceFloatRows rows;
   const float* weights;
@@ -27,10 +23,7 @@ struct LossRows {
       whole = whole && reinterpret_cast<uintptr_t>(each->raw()) % sizeof(float4) == 0;
   }
 
-  unsigned int threads() const {
-    const int64_t fours = (rows.width + 3) / 4;
-    return static_cast<unsigned int>(std::min((fours + kWarp - 1) / kWarp * kWarp, kMostThreads));
-  }
+  unsigned int threads() const { return loss_threads(rows.width, kMostThreads); }
   // Elements i … i + 3 of a row of x; past the row's end: `fill`.
   __device__ float4 four(const float* x, int64_t row, int64_t i, float fill) const {
     const float* at = x + row * rows.width + i;
@@ -52,39 +45,13 @@ struct LossRows {
   }
 };
 
-__device__ int64_t first_four() {
-  return 4 * static_cast<int64_t>(threadIdx.x);
-}
-__device__ int64_t next_four() {
-  return 4 * static_cast<int64_t>(blockDim.x);
-}
-
-__device__ float exp_less(float x, float by) {
-  return expf(x - by);
-}
-__device__ float4 exp_less(float4 x, float by) {
-  return {exp_less(x.x, by), exp_less(x.y, by), exp_less(x.z, by), exp_less(x.w, by)};
-}
-
-// log Σ eˣ of a row in one pass: exponentials in f32 below the largest element so far, their sum in f64.
-// Every thread of the block gets it.
+// log Σ eˣ of a row in one pass. Every thread of the block gets it.
 __device__ double log_sum_exp(const LossRows& call, const float* x, int64_t row) {
-  float largest = -FLT_MAX;  // an element of −∞ is still below
-  double sum = 0;
-  for (int64_t i = first_four(); i < call.rows.width; i += next_four()) {
-    const float4 v = call.four(x, row, i, -__builtin_huge_valf());
-    const float most = fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
-    if (most > largest) {
-      sum *= exp(static_cast<double>(largest) - static_cast<double>(most));
-      largest = most;
-    }
-    const float4 e = exp_less(v, largest);
-    sum += (static_cast<double>(e.x) + static_cast<double>(e.y)) +
-           (static_cast<double>(e.z) + static_cast<double>(e.w));
-  }
-  const float all = block_max(largest);
-  sum = block_sum(sum * exp(static_cast<double>(largest) - static_cast<double>(all)));
-  return static_cast<double>(all) + log(sum);
+  PowerSum powers;
+  for (int64_t i = first_four(); i < call.rows.width; i += next_four())
+    powers.add(call.four(x, row, i, -__builtin_huge_valf()));
+  powers.join();
+  return powers.log();
 }
 
 // losses[row] = w · loss(call, row); 0 where the weight is 0. loss() gives thread 0 the row's.
@@ -97,15 +64,6 @@ __global__ void weigh_rows(LossRows call, Fn loss, double* losses) {
   if (threadIdx.x == 0) losses[row] = value;
 }
 
-// One block: thread t adds rows t, t + kSumThreads, …
-__global__ void sum_of_rows(const double* losses, int64_t rows, const int32_t* count, float* out) {
-  const int64_t present = count ? *count : rows;
-  double sum = 0;
-  for (int64_t r = threadIdx.x; r < present; r += kSumThreads) sum += losses[r];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) *out = static_cast<float>(sum);
-}
-
 template <class Fn>
 void add_rows_up(CudaBackend dev, const char* op, const LossRows& call, Fn loss, Tensor& losses,
                  Tensor& out) {
@@ -114,8 +72,8 @@ void add_rows_up(CudaBackend dev, const char* op, const LossRows& call, Fn loss,
     weigh_rows<<<blocks_for(call.rows.rows, 1), call.threads(), 0, dev.handle.stream>>>(call, loss, each);
     check_launch(op);
   }
-  sum_of_rows<<<1, kSumThreads, 0, dev.handle.stream>>>(each, call.rows.rows, call.rows.count_ptr,
-                                                        out.data<float>());
+  sum_of_rows<<<1, kLossSumThreads, 0, dev.handle.stream>>>(each, call.rows.rows, call.rows.count_ptr,
+                                                            out.data<float>());
   check_launch(op);
 }
 
@@ -139,6 +97,11 @@ void fill_gradient(CudaBackend dev, const char* op, const LossRows& call, Fn gra
   gradient_of_rows<<<blocks_for(call.rows.rows, 1), call.threads(), 0, dev.handle.stream>>>(
       call, gradient, d.data<float>(), dx.data<float>());
   check_launch(op);
+}
+
+__global__ void narrow(const double* losses, int64_t rows, float* out) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row < rows) out[row] = static_cast<float>(losses[row]);
 }
 
 struct Entropy {
@@ -275,6 +238,14 @@ void kl_divergence_gradient_kernel(CudaBackend dev, const Tensor& teacher, const
                                     sums + student.dim(0)};
   fill_gradient(dev, "the gradient of kl_divergence", {student, weights, {&teacher, &student, &d_student}},
                 gradient, d, d_student);
+}
+
+void narrow_losses_kernel(CudaBackend dev, const Tensor& losses, Tensor& out) {
+  constexpr int kThreads = 256;
+  if (out.dim(0) == 0) return;
+  narrow<<<blocks_for(out.dim(0), kThreads), kThreads, 0, dev.handle.stream>>>(losses.data<double>(),
+                                                                               out.dim(0), out.data<float>());
+  check_launch("kl_of_rows");
 }
 
 void mean_squared_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, const Tensor& weights,

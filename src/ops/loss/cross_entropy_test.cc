@@ -93,6 +93,25 @@ TEST(KlDivergence, MatchesTheDefinition) {
   check(kl_case(0, 4, false));
 }
 
+TEST(KlOfRows, MatchesTheDefinition) {
+  for (const auto& [rows, vocab] : {std::pair<int64_t, int64_t>{5, 11}, {20, 1003}, {1, 4}}) {
+    check({.name = "kl_of_rows " + to_string(Shape{rows, vocab}),
+           .inputs = {{{rows, vocab}, DType::kF32, 2.0f}, {{rows, vocab}}},
+           .run = [](Context& ctx, std::span<const Tensor> in) { return kl_of_rows(ctx, in[0], in[1]); },
+           .reference =
+               [width = vocab](std::span<const Tensor> in) {
+                 std::vector<double> out;
+                 for (int64_t r = 0; r < in[0].dim(0); ++r) {
+                   const std::vector<double> t = log_softmax(in[0].data<float>() + r * width, width),
+                                             s = log_softmax(in[1].data<float>() + r * width, width);
+                   out.push_back(0);
+                   for (size_t i = 0; i < t.size(); ++i) out.back() += std::exp(t[i]) * (t[i] - s[i]);
+                 }
+                 return out;
+               }});
+  }
+}
+
 TEST(KlDivergence, TokensTheTeacherHides) {
   Context ctx({.threads = 1});
   const Tensor teacher = floats(ctx, {0, -INFINITY}, {1, 2}), student = floats(ctx, {0, 0}, {1, 2});

@@ -13,23 +13,34 @@ void accumulate_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, Tensor
 void accumulate(Context& ctx, const Tensor& x, const Tensor& d) {
   if (!x.gradient()) return;
   Gradient& gradient = *x.gradient();
-  if (d.dtype() != DType::kF32 || d.numel() != x.numel() || !d.is_contiguous())
-    fail("accumulate: the gradient of {} must be dense f32 of as many elements, got {} {}",
-         to_string(x.shape()), name_of(d.dtype()), to_string(d.shape()));
+  const bool bf16 = d.dtype() == DType::kBF16 && x.dtype() == DType::kBF16;
+  if (!(d.dtype() == DType::kF32 || bf16) || d.numel() != x.numel() || !(d.is_contiguous() || gradient.room))
+    fail(
+        "accumulate: the gradient of {} {} must be dense f32 (or bf16 as it is) of as many elements, got {} "
+        "{}",
+        name_of(x.dtype()), to_string(x.shape()), name_of(d.dtype()), to_string(d.shape()));
   if (!gradient.value) {
-    gradient = {d, false};
+    gradient.value = d;
+    gradient.own = false;
     return;
   }
+  if (d.dtype() != gradient.value.dtype() || !d.is_contiguous() || !gradient.value.is_contiguous())
+    fail("accumulate: {} {} cannot be added to {} {}", name_of(d.dtype()), to_string(d.shape()),
+         name_of(gradient.value.dtype()), to_string(gradient.value.shape()));
   // The first that arrived may be another tensor's too (both operands of a sum get the same one).
-  Tensor sum = gradient.own
+  Tensor sum = gradient_to_add_to(x)
                    ? gradient.value
-                   : Tensor::empty(ctx, DType::kF32, gradient.value.shape()).counted_like(gradient.value);
+                   : Tensor::empty(ctx, d.dtype(), gradient.value.shape()).counted_like(gradient.value);
   on_device(ctx, [&](auto dev) { accumulate_kernel(dev, gradient.value, d.reshape(sum.shape()), sum); });
-  gradient = {sum, true};
+  gradient.value = sum;
+  gradient.own = true;
 }
 
 Tensor gradient_to_add_to(const Tensor& x) {
-  return x.gradient() && x.gradient()->own ? x.gradient()->value : Tensor();
+  if (!x.gradient()) return {};
+  const Gradient& gradient = *x.gradient();
+  const bool addable = gradient.own || (gradient.value.is_only_handle() && gradient.value.is_contiguous());
+  return addable ? gradient.value : Tensor();
 }
 
 std::vector<Tensor> recompute(Context& ctx, std::function<std::vector<Tensor>()> fn) {

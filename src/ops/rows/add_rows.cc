@@ -32,6 +32,13 @@ void check_operands(const Tensor& h, const RowSet& kept, const Tensor& branch) {
   expect(branch, DType::kF32, {kept.capacity(), h.dim(1)}, "add_rows", "branch");
 }
 
+void note_gradient(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor& branch, Tensor& out) {
+  differentiate(ctx, {&h, &branch}, out,
+                [kept, h = without_values(h), branch = without_values(branch)](Context& c, const Tensor& d) {
+                  add_rows_gradient(c, h, kept, branch, d);
+                });
+}
+
 }  // namespace
 
 Tensor add_rows(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor& branch) {
@@ -39,21 +46,23 @@ Tensor add_rows(Context& ctx, const Tensor& h, const RowSet& kept, const Tensor&
   check_operands(h, kept, branch);
   Tensor out = Tensor::empty(ctx, DType::kF32, h.shape()).counted_like(h);
   on_device(ctx, [&](auto dev) { add_rows_kernel(dev, h, kept, branch, out); });
-  differentiate(ctx, {&h, &branch}, out,
-                [kept, h = without_values(h), branch = without_values(branch)](Context& c, const Tensor& d) {
-                  add_rows_gradient(c, h, kept, branch, d);
-                });
+  note_gradient(ctx, h, kept, branch, out);
   return out;
 }
 
 void add_rows_to(Context& ctx, Tensor& h, const RowSet& kept, const Tensor& branch) {
   if (kept.is_none()) return;
-  if (ctx.tape() && ctx.tape()->recording()) {
+  const bool recording = ctx.tape() && ctx.tape()->recording();
+  if (recording && !h.is_only_handle()) {  // a gradient needs h as it is
     h = add_rows(ctx, h, kept, branch);
     return;
   }
   check_operands(h, kept, branch);
   on_device(ctx, [&](auto dev) { add_rows_kernel(dev, h, kept, branch, h); });
+  if (!recording) return;
+  Tensor out = detach(h);
+  note_gradient(ctx, h, kept, branch, out);
+  h = out;
 }
 
 }  // namespace fathom

@@ -1,5 +1,6 @@
 #include "ops/rows/gated_activation.h"
 
+#include "base/format.h"
 #include "ops/kernels/row_access.h"
 #include "ops/kernels/without_values.h"
 
@@ -15,10 +16,17 @@ void gated_activation_gradient_kernel(CudaBackend dev, const Tensor& gate, const
                                       Activation activation, const Tensor& d, Tensor& d_gate, Tensor& d_up);
 
 Tensor gated_activation(Context& ctx, const Tensor& gate, const Tensor& up, Activation activation) {
-  expect_rows(gate, "gated_activation", "gate");
-  expect_rows(up, "gated_activation", "up");
-  expect(up, DType::kF32, gate.shape(), "gated_activation", "up");
-  Tensor out = Tensor::empty(ctx, DType::kF32, gate.shape()).counted_like(gate);
+  const bool bf16 = gate.defined() && gate.dtype() == DType::kBF16 && ctx.device() == Device::kCuda;
+  if (bf16) {
+    require(gate.rank() == 2 && gate.dim(1) % 8 == 0 && gate.stride(0) % 8 == 0 && up.stride(0) % 8 == 0,
+            "gated_activation: in bf16 gate and up must be (rows, a multiple of 8), got {}",
+            to_string(gate.shape()));
+  } else {
+    expect_rows(gate, "gated_activation", "gate");
+    expect_rows(up, "gated_activation", "up");
+  }
+  expect(up, gate.dtype(), gate.shape(), "gated_activation", "up");
+  Tensor out = Tensor::empty(ctx, gate.dtype(), gate.shape()).counted_like(gate);
   on_device(ctx, [&](auto dev) { gated_activation_kernel(dev, gate, up, activation, out); });
   differentiate(ctx, {&gate, &up}, out, [=](Context& c, const Tensor& d) {
     Tensor d_gate = gradient_like(c, gate), d_up = gradient_like(c, up);

@@ -1,0 +1,139 @@
+// fathom serve: the engine behind HTTP, with OpenAI's API.
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/format.h"
+#include "base/log.h"
+#include "base/system_memory.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/savings_line.h"
+#include "cli/serve_options.h"
+#include "cli/verbs.h"
+#include "infer/writer.h"
+#include "serve/api.h"
+#include "serve/http_server.h"
+#include "serve/json_mask.h"
+
+namespace fathom {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The listening line, on stdout: with port 0 it is how a caller learns the port.
+void say_where(const ServeOptions& o, uint16_t port) {
+  const bool bare = o.http.host.find(':') == std::string::npos;
+  const std::string url = fmt::format("{}://{}:{}", o.http.tls_certificate.empty() ? "http" : "https",
+                                      bare ? o.http.host : "[" + o.http.host + "]", port);
+  if (o.model.json)
+    print_json({{"url", url}, {"host", o.http.host}, {"port", port}});
+  else
+    print("listening on " + url + "\n");
+}
+
+// A vocabulary that cannot write JSON refuses the requests that ask for it, and serves the others.
+MaskFactory json_masks(const Model& model) {
+  try {
+    const auto masks = std::make_shared<const JsonMasks>(*model.tokenizer, end_token_ids(model));
+    return {.any_object = [masks] { return masks->any_object(); },
+            .schema = [masks](const std::string& schema) { return masks->schema(schema); }};
+  } catch (const UserError& error) {
+    const auto refuse = [why = std::string(error.what())]() -> MaskMaker { throw UserError(why); };
+    return {.any_object = refuse, .schema = [refuse](const std::string&) { return refuse(); }};
+  }
+}
+
+// A model with its engine. The engine goes first.
+struct Served {
+  Session session;
+  std::unique_ptr<Engine> engine;
+
+  explicit Served(const ServeOptions& o) : session(o.model) {
+    session.tokenizer();  // none: its error says what to give
+    if (o.speculate) session.use_drafts({}, &interrupted());
+    BatcherOptions how = session.engine_options();
+    how.waiting = o.queue;
+    how.most_answers = o.api.limits.choices;
+    how.rows = std::max(how.rows, 2 * o.api.parallel);
+    const bool on_cpu = o.model.device == "cpu";
+    const int64_t bytes = o.cache_bytes > 0 ? o.cache_bytes : on_cpu ? available_memory() / 2 : 0;
+    session.make_cache(-1, o.api.parallel, how.rows, bytes);
+    engine = std::make_unique<Engine>(session.feeder(), std::move(how));
+  }
+
+  ServedModel model(const ServeOptions& o) {
+    ServedModel served;
+    served.model = &session.model();
+    served.engine = engine.get();
+    served.budgets = session.budgets();
+    if (session.has_budget()) served.budget = static_cast<float>(session.budget());
+    served.context = std::min(session.context(), session.feeder().cache().longest());
+    served.masks = json_masks(session.model());
+    from_option("--chat-template", [&] { complete(served, o.chat_template); });
+    return served;
+  }
+};
+
+void wait_for(milliseconds most, const std::function<bool()>& done) {
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(20));
+}
+
+// What is being answered may end, for a while; what is left is told and cut.
+void drain(Api& api, HttpServer& server, int64_t seconds) {
+  api.drain();
+  const int64_t active = api.active();
+  if (active > 0)
+    log_info(fmt::format("shutting down: {} request{} may end within {} s", active, active == 1 ? "" : "s",
+                         seconds));
+  const auto ended = [&] { return api.active() == 0; };
+  wait_for(std::chrono::seconds(seconds), ended);
+  if (!ended()) {
+    log_warn(fmt::format("requests that are cut: {}", api.active()));
+    api.cut();
+    wait_for(milliseconds(2000), ended);
+  }
+  server.drain(milliseconds(2000));
+}
+
+void log_to_stderr(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+}
+
+}  // namespace
+
+int run_serve(const Arguments& arguments) {
+  Args args(
+      "serve", "Answers requests over HTTP, as OpenAI's API has them; every request chooses its depth.",
+      "fathom serve -m builtin --port 8080\n"
+      "  fathom serve -m SmolLM2-135M-Instruct.Q4_1.gguf --adapter models/smollm2-135m-priced --parallel 16");
+  ServeOptions o;
+  if (!parse_serve_options(args, o, arguments)) return 0;
+  watch_termination();
+  if (o.api.json_logs && !o.model.quiet) o.api.log = log_to_stderr;
+  Api api(o.api);
+  HttpServer server(o.http, [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+    api.handle(request, reply);
+  });
+  server.start();
+  say_where(o, server.port());
+  std::unique_ptr<Served> served;
+  try {
+    served = std::make_unique<Served>(o);
+  } catch (const PrepareCancelled&) {
+    return kInterruptedExit;
+  }
+  log_rule(served->session);
+  api.serve(served->model(o));
+  log_info(fmt::format("ready: {} in {:.2f} s, {} places, a context of {}", printable(o.api.names.front()),
+                       served->session.load_seconds(), o.api.parallel, served->session.context()));
+  while (!interrupted()) std::this_thread::sleep_for(milliseconds(50));
+  drain(api, server, o.drain_seconds);
+  if (interrupting_signal() != SIGTERM) return kInterruptedExit;
+  forget_interrupt();  // being told to end is no failure
+  return 0;
+}
+
+}  // namespace fathom

@@ -1,0 +1,89 @@
+#include "ops/linear/low_rank.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/rng.h"
+#include "ops/kernels/every_device_test.h"
+#include "quant/half.h"
+#include "tensor/arena.h"
+
+namespace fathom {
+namespace {
+
+constexpr int64_t kOut = 70, kIn = 50, kRank = 5;
+constexpr float kScale = 0.75f;
+
+std::vector<float> normals(int64_t count, uint32_t stream) {
+  Rng rng(3, {stream, 0, 0});
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = rng.normal();
+  return values;
+}
+
+// A (rank, in) and B (out, rank) in plain loops.
+double product_at(const std::vector<float>& a, const std::vector<float>& b, int64_t row, int64_t column) {
+  double sum = 0;
+  for (int64_t r = 0; r < kRank; ++r)
+    sum += static_cast<double>(b[static_cast<size_t>(row * kRank + r)]) *
+           static_cast<double>(a[static_cast<size_t>(r * kIn + column)]);
+  return sum;
+}
+
+TEST(LowRank, IsAddedToTheMatrixAndRoundedOnce) {
+  const std::vector<float> w = normals(kOut * kIn, 0), a = normals(kRank * kIn, 1),
+                           b = normals(kOut * kRank, 2);
+  Tensor host = Tensor::owned(Device::kCpu, DType::kBF16, {kOut, kIn});
+  for (size_t i = 0; i < w.size(); ++i) host.data<uint16_t>()[i] = bf16_of_f32(w[i]);
+  for (const auto& ctx : every_device()) {
+    const ArenaScope scope(*ctx);
+    const Tensor base = host.to(*ctx, ctx->device());
+    Tensor merged = Tensor::owned(ctx->device(), DType::kBF16, {kOut, kIn});
+    merge_low_rank(*ctx, base, Tensor::from(*ctx, a, {kRank, kIn}), Tensor::from(*ctx, b, {kOut, kRank}),
+                   kScale, merged);
+    const Tensor got = merged.to(*ctx, Device::kCpu);
+    for (int64_t i = 0; i < kOut * kIn; ++i) {
+      const double want = static_cast<double>(f32_of_bf16(host.data<uint16_t>()[i])) +
+                          static_cast<double>(kScale) * product_at(a, b, i / kIn, i % kIn);
+      EXPECT_NEAR(static_cast<double>(f32_of_bf16(got.data<uint16_t>()[i])), want,
+                  (1.0 / 256 + 1e-5) * (std::abs(want) + 1e-3))
+          << i;
+    }
+  }
+}
+
+// The gradient of Σ dw · (scale · B A) by a and b.
+TEST(LowRank, GradientsGoBackToTheFactorsAndAddUp) {
+  const std::vector<float> dw = normals(kOut * kIn, 4), a = normals(kRank * kIn, 1),
+                           b = normals(kOut * kRank, 2);
+  for (const auto& ctx : every_device()) {
+    const ArenaScope scope(*ctx);
+    Tensor da = Tensor::from(*ctx, std::vector<float>(a.size(), 1.0f), {kRank, kIn});
+    Tensor db = Tensor::from(*ctx, std::vector<float>(b.size(), -1.0f), {kOut, kRank});
+    split_low_rank(*ctx, Tensor::from(*ctx, dw, {kOut, kIn}), Tensor::from(*ctx, a, {kRank, kIn}),
+                   Tensor::from(*ctx, b, {kOut, kRank}), kScale, da, db);
+    std::vector<float> got_a(a.size()), got_b(b.size());
+    copy_to_host(*ctx, da, got_a);
+    copy_to_host(*ctx, db, got_b);
+    for (int64_t r = 0; r < kRank; ++r) {
+      for (int64_t i = 0; i < kIn; ++i) {
+        double sum = 0;
+        for (int64_t o = 0; o < kOut; ++o)
+          sum += static_cast<double>(b[static_cast<size_t>(o * kRank + r)]) *
+                 static_cast<double>(dw[static_cast<size_t>(o * kIn + i)]);
+        EXPECT_NEAR(got_a[static_cast<size_t>(r * kIn + i)], 1 + kScale * sum, 1e-4);
+      }
+      for (int64_t o = 0; o < kOut; ++o) {
+        double sum = 0;
+        for (int64_t i = 0; i < kIn; ++i)
+          sum += static_cast<double>(a[static_cast<size_t>(r * kIn + i)]) *
+                 static_cast<double>(dw[static_cast<size_t>(o * kIn + i)]);
+        EXPECT_NEAR(got_b[static_cast<size_t>(o * kRank + r)], -1 + kScale * sum, 1e-4);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fathom

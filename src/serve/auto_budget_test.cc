@@ -1,0 +1,67 @@
+#include "serve/auto_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace fathom {
+namespace {
+
+const std::vector<float> kGrid{1.0f, 0.95f, 0.9f, 0.8f, 0.7f, 0.6f};
+
+float chosen(const Load& load, float floor = 0.6f) {
+  return auto_budget(kGrid, floor, 0.1, load);
+}
+
+TEST(AutoBudget, ASmallLoadRunsEverything) {
+  EXPECT_EQ(chosen({}), 1.0f);
+  EXPECT_EQ(chosen({.waiting = 0, .places = 32, .token_seconds = 0.1}), 1.0f);
+  EXPECT_EQ(chosen({.waiting = 0, .places = 32, .token_seconds = 0.02, .budget = 0.6}), 1.0f);
+}
+
+// The share that meets the target, rounded down to the grid.
+TEST(AutoBudget, SlowTokensLowerIt) {
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.101}), 0.95f);
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.125}), 0.8f);
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.13}), 0.7f);
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 10}), 0.6f);
+  // What ran at 0.8 and was too slow needs less than 0.8.
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.11, .budget = 0.8}), 0.7f);
+}
+
+TEST(AutoBudget, AQueueLowersIt) {
+  EXPECT_EQ(chosen({.waiting = 1, .places = 32}), 0.95f);
+  EXPECT_EQ(chosen({.waiting = 8, .places = 32}), 0.8f);
+  EXPECT_EQ(chosen({.waiting = 100, .places = 32}), 0.6f);
+}
+
+TEST(AutoBudget, AnAnswerThatGetsAPlaceDoesNotWait) {
+  EXPECT_EQ(without_place(0, 3, 4), 0);
+  EXPECT_EQ(without_place(2, 2, 4), 0);
+  EXPECT_EQ(without_place(4, 2, 4), 2);
+  EXPECT_EQ(without_place(3, 2, 4), 1);
+}
+
+TEST(AutoBudget, NeverBelowTheFloor) {
+  const Load heavy{.waiting = 1000, .places = 4, .token_seconds = 5};
+  EXPECT_EQ(chosen(heavy, 0.6f), 0.6f);
+  EXPECT_EQ(chosen(heavy, 0.85f), 0.9f);  // the smallest of the grid that is not below
+  EXPECT_EQ(chosen(heavy, 1.0f), 1.0f);
+  EXPECT_EQ(auto_budget({}, 0.5f, 0.1, heavy), 1.0f);
+  EXPECT_EQ(auto_budget({0.8f, 0.7f}, 0.5f, 0.1, {}), 0.8f);  // a method that cannot run everything
+}
+
+TEST(AutoBudget, TokenTimesFollowAndAreForgotten) {
+  TokenTimes times;
+  Moment now{};
+  EXPECT_EQ(times.recent(now), 0);
+  times.add(0.2, 1, now);
+  EXPECT_DOUBLE_EQ(times.recent(now), 0.2);
+  for (int i = 0; i < 4000; ++i) times.add(0.05, 1, now += std::chrono::milliseconds(1));
+  EXPECT_NEAR(times.recent(now), 0.05, 1e-4);
+  times.add(1.0, 2, now);  // two tokens of half a second
+  EXPECT_GT(times.recent(now), 0.053);
+  EXPECT_LT(times.recent(now), 0.06);
+  EXPECT_EQ(times.recent(now + std::chrono::seconds(3)), 0);
+}
+
+}  // namespace
+}  // namespace fathom

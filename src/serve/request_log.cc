@@ -1,0 +1,63 @@
+#include "serve/request_log.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/format.h"
+#include "serve/token_text.h"
+
+namespace fathom {
+namespace {
+
+double milliseconds(double seconds) {
+  return std::round(seconds * 1e6) / 1e3;
+}
+
+std::string as_json(const RequestRecord& r) {
+  nlohmann::ordered_json json;
+  json["id"] = r.id;
+  json["method"] = r.method;
+  json["path"] = r.path;
+  json["status"] = r.status;
+  if (!r.key.empty()) json["key"] = r.key;
+  json["total_ms"] = milliseconds(r.total_seconds);
+  if (r.ran) {
+    json["queue_ms"] = milliseconds(r.queue_seconds);
+    if (r.first_token_seconds) json["first_token_ms"] = milliseconds(*r.first_token_seconds);
+    json["answers"] = r.answers;
+    json["prompt_tokens"] = r.prompt_tokens;
+    json["generated_tokens"] = r.generated_tokens;
+    json["depth"] = r.depth;
+    if (r.budget) json["budget"] = shortest_decimal(*r.budget);
+    if (!r.finish.empty()) json["finish"] = r.finish;
+  }
+  if (!r.error.empty()) json["error"] = r.error;
+  if (!r.prompt.empty()) json["prompt"] = r.prompt;
+  return to_line(json);
+}
+
+std::string as_text(const RequestRecord& r) {
+  std::string line = fmt::format("{} {} {} {} {:.1f} ms", r.id, r.method, printable(r.path), r.status,
+                                 milliseconds(r.total_seconds));
+  if (r.ran) {
+    line += fmt::format(", queue {:.1f} ms", milliseconds(r.queue_seconds));
+    if (r.first_token_seconds)
+      line += fmt::format(", first token {:.1f} ms", milliseconds(*r.first_token_seconds));
+    line += fmt::format(", {} + {} tokens, depth {:.2f}", r.prompt_tokens, r.generated_tokens, r.depth);
+    if (r.answers > 1) line += fmt::format(", {} answers", r.answers);
+    if (r.budget) line += fmt::format(", budget {:g}", *r.budget);
+    if (!r.finish.empty()) line += ", " + r.finish;
+  }
+  if (!r.key.empty()) line += ", key " + printable(r.key);
+  if (!r.error.empty()) line += ": " + printable(r.error);
+  if (!r.prompt.empty()) line += ", prompt: " + printable(r.prompt, 2000);
+  return line;
+}
+
+}  // namespace
+
+std::string log_line(const RequestRecord& record, bool json) {
+  return json ? as_json(record) : as_text(record);
+}
+
+}  // namespace fathom

@@ -1,0 +1,28 @@
+// One line for each request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fathom {
+
+struct RequestRecord {
+  std::string id, method, path, key;  // key: the label, never the key
+  int status = 0;                     // 499: the client went away
+  double total_seconds = 0;
+  // Of a request that reached the engine.
+  bool ran = false;
+  double queue_seconds = 0;
+  std::optional<double> first_token_seconds = {};
+  int64_t answers = 0, prompt_tokens = 0, generated_tokens = 0;
+  double depth = 0;  // mean layers of a token
+  std::optional<float> budget = {};
+  std::string finish = {};  // of the first answer
+  std::string error = {};   // one line
+  std::string prompt = {};  // only where prompts are to be logged
+};
+
+std::string log_line(const RequestRecord& record, bool json);
+
+}  // namespace fathom

@@ -1,0 +1,210 @@
+#include "serve/request_maker.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/format.h"
+#include "infer/chat_encoding.h"
+#include "infer/sampler.h"
+#include "serve/api_error.h"
+
+namespace fathom {
+namespace {
+
+// Small enough for clients whose numbers are doubles.
+uint64_t random_seed() {
+  std::random_device device;
+  return device() >> 1;
+}
+
+[[noreturn]] void too_long(const std::string& tokens, int64_t context) {
+  throw ApiError(400,
+                 fmt::format("the prompt has {} tokens, the context {}: shorten the prompt", tokens, context),
+                 "prompt", "context_length_exceeded");
+}
+
+}  // namespace
+
+RequestMaker::RequestMaker(const ServedModel& served, const ApiOptions& options, std::function<Load()> load)
+    : served_(served), options_(options), load_(std::move(load)) {}
+
+SamplerConfig RequestMaker::sampler_of(const GenerationFields& fields) const {
+  const SamplerConfig openai{.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0};
+  SamplerConfig sampler = with_defaults(openai, served_.model->generation);
+  const auto take = [](auto& into, const auto& value) {
+    if (value) into = *value;
+  };
+  take(sampler.temperature, fields.temperature);
+  take(sampler.top_k, fields.top_k);
+  take(sampler.top_p, fields.top_p);
+  take(sampler.min_p, fields.min_p);
+  take(sampler.repeat_penalty, fields.repeat_penalty);
+  sampler.presence_penalty = fields.presence_penalty;
+  sampler.frequency_penalty = fields.frequency_penalty;
+  sampler.penalise_prompt = false;
+  sampler.logit_bias = fields.logit_bias;
+  sampler.seed = fields.seed ? *fields.seed : random_seed();
+  const int64_t vocab = served_.model->config.vocab;
+  for (const auto& [id, bias] : sampler.logit_bias) {
+    if (id >= vocab)
+      refuse_field("logit_bias",
+                   fmt::format("logit_bias: token {} is not in the vocabulary of {}", id, vocab));
+  }
+  return sampler;
+}
+
+float RequestMaker::automatic(const BudgetFields& fields) const {
+  const float smallest = served_.grid.empty() ? 1.0f : served_.grid.back();
+  float floor = std::max(smallest, options_.budget_floor.value_or(smallest));
+  if (fields.floor) floor = std::max(floor, static_cast<float>(*fields.floor));
+  return auto_budget(served_.grid, floor, options_.target_latency, load_());
+}
+
+std::optional<float> RequestMaker::budget_of(const BudgetFields& fields) const {
+  const bool named = fields.budget || fields.quality;
+  if (fields.automatic || (options_.auto_budget && !named)) return automatic(fields);
+  if (!named) return std::nullopt;
+  try {
+    if (!served_.budgets) {
+      if (fields.quality || *fields.budget != 1)
+        fail("this is a dense model without a skipping method, which runs everything");
+      return 1.0f;
+    }
+    const double budget = fields.quality ? served_.budgets->budget_for(*fields.quality) : *fields.budget;
+    served_.budgets->thresholds(double{static_cast<float>(budget)});
+    return static_cast<float>(budget);
+  } catch (const UserError& error) {
+    const std::vector<float>& grid = served_.grid;
+    const std::string range = grid.empty() || !served_.budgets
+                                  ? ""
+                                  : fmt::format("; budgets are from {:g} to {:g}", grid.back(), grid.front());
+    refuse_field(fields.named, fmt::format("{}: {}{}", fields.named, error.what(), range));
+  }
+}
+
+// Where no budget is given for drafts by the method, the default one, or the smallest that is calibrated.
+std::optional<DraftOptions> RequestMaker::drafts_of(const GenerationFields& fields) const {
+  std::optional<DraftOptions> drafts = fields.speculate;
+  const bool by_method = drafts && drafts->kind.value_or(DraftKind::kMethod) == DraftKind::kMethod;
+  if (by_method && !fields.has_draft_budget && served_.budgets && !served_.grid.empty())
+    drafts->budget = std::max(drafts->budget, double{served_.grid.back()});
+  return drafts;
+}
+
+MaskMaker RequestMaker::mask_of(const GenerationFields& fields) const {
+  const ResponseFormat& format = fields.format;
+  if (format.kind == ResponseFormat::Kind::kText) return {};
+  if (fields.ignore_eos || fields.min_tokens > 0)
+    refuse_field("response_format",
+                 "response_format does not go with ignore_eos and min_tokens: JSON has an end");
+  const bool schema = format.kind == ResponseFormat::Kind::kSchema;
+  const bool served = schema ? served_.masks.schema != nullptr : served_.masks.any_object != nullptr;
+  if (!served)
+    throw ApiError(400, "response_format: JSON is not served here", "response_format",
+                   "unsupported_parameter");
+  try {
+    return schema ? served_.masks.schema(format.schema) : served_.masks.any_object();
+  } catch (const UserError& error) {
+    refuse_field("response_format", fmt::format("response_format: {}", error.what()));
+  }
+}
+
+Request RequestMaker::common(const GenerationFields& fields, const std::string& key, Moment arrived) const {
+  Request request;
+  request.sampler = sampler_of(fields);
+  request.answers = fields.answers;
+  request.stops = fields.stops;
+  request.end_ids = fields.stop_ids;
+  request.ignore_eos = fields.ignore_eos;
+  request.context_shift = options_.context_shift;
+  request.log_probs = fields.log_probs;
+  request.units = fields.depth == DepthDetail::kUnits;
+  request.speculate = drafts_of(fields);
+  request.mask = mask_of(fields);
+  request.budget = budget_of(fields.budget);
+  if (!options_.share_prefixes) request.salt = key;
+  double seconds = options_.limits.timeout_seconds;
+  if (fields.timeout) seconds = seconds > 0 ? std::min(seconds, *fields.timeout) : *fields.timeout;
+  if (seconds > 0)
+    request.deadline =
+        arrived + std::chrono::duration_cast<Moment::duration>(std::chrono::duration<double>(seconds));
+  return request;
+}
+
+std::vector<int32_t> RequestMaker::checked(std::vector<int32_t> ids) const {
+  if (ids.empty()) refuse_field("prompt", "the prompt has no tokens: give it at least one");
+  if (std::ssize(ids) > served_.context) too_long(std::to_string(ids.size()), served_.context);
+  const int64_t vocab = served_.model->config.vocab;
+  for (const int32_t id : ids) {
+    if (id >= vocab)
+      refuse_field("prompt", fmt::format("token {} is not in the model's vocabulary of {}", id, vocab));
+  }
+  return ids;
+}
+
+// A text that is far too long is refused before the tokenizer takes seconds for it.
+std::vector<int32_t> RequestMaker::encode(const std::string& text, bool add_special) const {
+  const int64_t least = std::ssize(text) / served_.longest_token;
+  if (least > served_.context) too_long(fmt::format("at least {}", least), served_.context);
+  EncodeOptions how;
+  how.add_special = add_special;
+  return served_.tokenizer().encode(text, how);
+}
+
+std::vector<int32_t> RequestMaker::encode(const std::vector<ChatMessage>& messages) const {
+  if (!served_.chat) refuse_field("messages", fmt::format("this model does not chat: {}", served_.no_chat));
+  int64_t bytes = 0;
+  for (const ChatMessage& message : messages) bytes += std::ssize(message.content);
+  const int64_t least = bytes / served_.longest_token;
+  if (least > served_.context) too_long(fmt::format("at least {}", least), served_.context);
+  try {
+    return encode_chat(served_.tokenizer(), *served_.chat, messages);
+  } catch (const UserError& error) {  // such as two user's turns one after the other
+    refuse_field("messages", fmt::format("messages: {}", error.what()));
+  }
+}
+
+// The limit on tokens holds for all prompts and answers of a request together.
+void RequestMaker::fit(Request& request, const GenerationFields& fields, int64_t choices) const {
+  const auto prompt = std::ssize(request.prompt);
+  const int64_t room = served_.context - prompt + 1;  // the last token is written and not fed
+  const int64_t each = options_.limits.tokens / choices;
+  int64_t tokens = fields.max_tokens.value_or(std::min(room, each - prompt));
+  if (!options_.context_shift) tokens = std::min(tokens, room);
+  if (tokens < 0 || prompt + tokens > each)
+    refuse_field("max_tokens",
+                 fmt::format("{} choices of {} tokens, prompts included, are more than the limit of {}",
+                             choices, prompt + std::max<int64_t>(0, tokens), options_.limits.tokens));
+  if (fields.max_tokens && fields.min_tokens > *fields.max_tokens)
+    refuse_field("min_tokens", fmt::format("min_tokens ({}) must not be above max_tokens ({})",
+                                           fields.min_tokens, *fields.max_tokens));
+  request.max_tokens = tokens;
+  request.min_tokens = std::min(fields.min_tokens, tokens);
+}
+
+std::vector<Request> RequestMaker::chat(const ChatRequest& fields, const std::string& key,
+                                        Moment arrived) const {
+  Request request = common(fields, key, arrived);
+  request.prompt = checked(encode(fields.messages));
+  fit(request, fields, fields.answers);
+  std::vector<Request> all;
+  all.push_back(std::move(request));
+  return all;
+}
+
+std::vector<Request> RequestMaker::completion(const CompletionRequest& fields, const std::string& key,
+                                              Moment arrived) const {
+  const Request shared = common(fields, key, arrived);
+  std::vector<Request> all;
+  for (const Prompt& prompt : fields.prompts) {
+    Request request = shared;
+    const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
+    request.prompt = checked(ids ? *ids : encode(std::get<std::string>(prompt)));
+    request.score_prompt = fields.echo && fields.log_probs >= 0;
+    fit(request, fields, fields.answers * std::ssize(fields.prompts));
+    all.push_back(std::move(request));
+  }
+  return all;
+}
+
+}  // namespace fathom

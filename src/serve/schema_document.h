@@ -1,0 +1,54 @@
+// A JSON Schema as a document: its keywords, its references, and what two of its schemas allow together.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "serve/byte_dfa.h"
+
+namespace fathom {
+
+class SchemaDocument {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  // Text that is not JSON, too long or nested too deep is a UserError.
+  SchemaDocument(const std::string& text, CompileBudget& budget);
+  ~SchemaDocument();
+  const Json& root() const { return *root_; }
+
+  // `schema` without annotations. Keywords that are not supported are a UserError with their place.
+  Json checked(const Json& schema, const std::string& where) const;
+  // The same without $ref and allOf at its top.
+  Json plain(const Json& schema, const std::string& where, int links = 0) const;
+  // What two plain schemas allow together. Keywords that cannot be joined are a UserError.
+  Json both(const Json& a, const Json& b, const std::string& where) const;
+  // Whether it is certain that no value is allowed by both plain schemas.
+  bool disjoint(const Json& a, const Json& b, const std::string& where, int depth = 0) const;
+
+  // What a $ref names; `reference` becomes its place.
+  const Json& target(const Json& reference, const std::string& where, std::string* place) const;
+
+ private:
+  void charge(const Json& json) const;
+  bool tells_apart(const Json& a, const Json& b, const std::string& where, int depth) const;
+
+  CompileBudget& budget_;
+  std::unique_ptr<Json> root_;
+};
+
+// Throws a UserError: "JSON schema: WHAT at PLACE: WHY".
+[[noreturn]] void refuse_schema(const std::string& what, const std::string& where, const std::string& why);
+
+// The place of a member.
+std::string schema_place(const std::string& where, const std::string& key);
+
+// The type that JSON Schema gives a value; numbers that are integers are "integer".
+std::string schema_type_of(const nlohmann::ordered_json& value);
+// The names in `type`; empty: any.
+std::vector<std::string> schema_types(const nlohmann::ordered_json& schema, const std::string& where);
+bool schema_type_allows(const std::vector<std::string>& types, const std::string& type);
+
+}  // namespace fathom

@@ -1,0 +1,156 @@
+// A LoRA in training: what learns, what stays, and what a run keeps on the disk.
+#include "model/lora.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "train/estimate.h"
+#include "train/trainer_rig_test.h"
+
+namespace fathom {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSampledList =
+    R"("lora": {"rank": 4, "alpha": 8, "dropout": 0.1}, "precision": "bf16", "method": {"name": "harm_order",
+       "search": "greedily", "objective": "distill", "share": "sampled", "cost_context": 8, "share_grid": [1, 0.7, 0.4]})";
+
+class LoraRuns : public Trainers {
+ protected:
+  static std::map<std::string, std::string> everything_of(const std::string& checkpoint) {
+    std::map<std::string, std::string> all = tensors_of(checkpoint);
+    for (const char* folder : {"skip", "skip/lora"}) {
+      if (!fs::exists(checkpoint + "/" + folder)) continue;
+      for (const auto& [name, sum] : tensors_of(checkpoint + "/" + folder))
+        all[std::string(folder) + "/" + name] = sum;
+    }
+    return all;
+  }
+};
+
+std::vector<float> floats_of(const Tensor& t) {
+  return {t.data<float>(), t.data<float>() + t.numel()};
+}
+
+TEST_F(LoraRuns, FactorsLearnAndTheBaseStays) {
+  Run run(recipe(R"("lora": {"rank": 4}, "validation": {"share": 0.1, "batches": 2})"), folder_.at("run"));
+  const std::vector<float> before = floats_of(run.model.weights.blocks[1].down);
+  EXPECT_EQ(run.trainer->parameters().list().size(), 2u * 7 * 2);
+  const double ce = run.trainer->validate();
+  EXPECT_EQ(run.run().steps, 20);
+  EXPECT_LT(run.trainer->validate(), ce - 0.02);
+  EXPECT_EQ(floats_of(run.model.weights.blocks[1].down), before);
+  EXPECT_FALSE(fs::exists(folder_.at("run") + "/step-20/model.safetensors"));
+  EXPECT_TRUE(fs::exists(folder_.at("run") + "/step-20/skip/adapter_config.json"));
+  for (const LoraSpec& spec : lora_specs(run.model)) {
+    double moved = 0;
+    for (const float value : floats_of(spec.factors->b)) moved += std::abs(double{value});
+    EXPECT_GT(moved, 0) << spec.name;
+  }
+}
+
+// The teacher is the base at full depth without factors: with a full list and B = 0 there is nothing to
+// learn.
+TEST_F(LoraRuns, DistilsFromTheBaseWithoutFactors) {
+  const char* more =
+      R"("lora": {"rank": 4}, "method": {"name": "harm_order", "objective": "distill", "share": "fixed", "share_end": 1})";
+  Run run(recipe(more), folder_.at("run"));
+  const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+  const TrainStep data = make_step(*run.data.train, 0, shape);
+  EXPECT_EQ(run.trainer->step(data, {}).loss, 0.0);
+  change(run, [](std::vector<float>& values) {
+    for (float& value : values) value += 0.05f;
+  });
+  EXPECT_GT(run.trainer->step(data, {}).loss, 1e-5);
+}
+
+// A list learns to do without its units.
+TEST_F(LoraRuns, AListAtAFixedBudgetComesNearerToTheBase) {
+  const char* more =
+      R"("lora": {"rank": 4}, "schedule_steps": 60, "init": {"std": 0.2}, "method": {"name": "harm_order",
+         "objective": "distill", "share": "fixed", "share_end": 0.6})";
+  Run run(recipe(more), folder_.at("run"));
+  const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+  const TrainStep data = make_step(*run.data.train, 0, shape);
+  const StepResult first = run.trainer->step(data, {.work = true});
+  EXPECT_GT(first.skip_ratio, 0.2);
+  for (int i = 0; i < 30; ++i) run.trainer->step(data, {});
+  EXPECT_LT(run.trainer->step(data, {}).loss, 0.8 * first.loss);
+}
+
+TEST_F(LoraRuns, EveryStepHasItsBudget) {
+  Run run(recipe(kSampledList), folder_.at("run"));
+  const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+  std::set<double> ratios;
+  for (int64_t i = 0; i < 12; ++i)
+    ratios.insert(run.trainer->step(make_step(*run.data.train, i * shape.samples(), shape), {}).skip_ratio);
+  EXPECT_EQ(ratios.size(), 3u);
+  EXPECT_EQ(*ratios.begin(), 0.0);
+}
+
+TEST_F(LoraRuns, ResumeIsExact) {
+  const std::string routers = R"("lora": {"rank": 3, "targets": ["q_proj", "k_proj"]}, "recompute": true,
+      "method": {"name": "priced", "share": "sampled"})";
+  for (const std::string& extra : {std::string(kSampledList), routers}) {
+    const std::string dir = folder_.at("whole"), part = folder_.at("part");
+    fs::remove_all(dir);
+    fs::remove_all(part);
+    Run whole(recipe(extra), dir, 1);
+    whole.run();
+    {
+      Run first(recipe(extra), part, 2);
+      first.recipe.train.steps = 12;
+      first.run();
+    }
+    fs::remove(part + "/step-12/DONE");
+    Run second(recipe(extra), part, 2, true);
+    ASSERT_TRUE(second.trainer->resume());
+    EXPECT_EQ(second.trainer->steps(), 10);
+    second.run();
+    const auto sums = everything_of(dir + "/step-20");
+    EXPECT_TRUE(sums.contains("skip/lora/adapter_model.safetensors"));
+    EXPECT_EQ(everything_of(part + "/step-20"), sums) << extra;
+  }
+}
+
+TEST_F(LoraRuns, GuardedMemoryGivesTheSame) {
+  std::vector<std::map<std::string, std::string>> files;
+  for (const Device device : {Device::kCpu, Device::kGuarded}) {
+    fs::remove_all(folder_.at("run"));
+    Run run(recipe(kSampledList), folder_.at("run"), 2, false, device);
+    run.recipe.train.steps = 6;
+    files.push_back(everything_of(run.run().checkpoint));
+  }
+  EXPECT_EQ(files[0], files[1]);
+}
+
+TEST_F(LoraRuns, TheEstimateCountsItsFactors) {
+  Run run(recipe(R"("lora": {"rank": 4, "targets": ["q_proj", "down_proj"]})"), folder_.at("run"));
+  int64_t size = 0;
+  for (const auto& parameter : run.trainer->parameters().list()) size += parameter.size;
+  EXPECT_EQ(estimate_run(run.ctx, run.recipe, run.model.config).trained, size);
+}
+
+std::string refused(const std::string& lora) {
+  try {
+    Recipe::parse(R"({"lora": )" + lora + "}", "recipe").check();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LoraRecipes, SayWhatIsWrong) {
+  EXPECT_EQ(refused(R"({"rank": -1})"), "lora.rank must be from 0 to 4096, got -1");
+  EXPECT_EQ(refused(R"({"alpha": 16})"), "lora.rank must be at least 1 where lora has other keys, got 0");
+  EXPECT_EQ(refused(R"({"rank": 4, "dropout": 1})"), "lora.dropout must be in [0, 1), got 1");
+  EXPECT_NE(refused(R"({"rank": 4, "targets": ["lm_head"]})").find("got 'lm_head'"), std::string::npos);
+  EXPECT_NE(refused(R"({"ranks": 4})"), "");
+  EXPECT_EQ(refused(R"({"rank": 4})"), "");
+}
+
+}  // namespace
+}  // namespace fathom
