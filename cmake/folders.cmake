@@ -118,16 +118,22 @@ endfunction()
 # One GoogleTest program. Its cases are ctest's tests PREFIX.Suite.Case; under a sanitizer the program is one to four
 # tests PREFIX.0, PREFIX.1, …, because looking for leaks takes seconds at the end of every process (g++ 12 on aarch64: four).
 include(GoogleTest)
+# A file, not -D: clones share what the compiler's cache has of every test that names no path.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/paths/support/test_paths.h @ONLY CONTENT [[
+#pragma once
+#define FATHOM_SOURCE_DIR "@PROJECT_SOURCE_DIR@"
+#define FATHOM_TEST_DATA FATHOM_SOURCE_DIR "/tests/data"
+#define FATHOM_BINARY "@CMAKE_BINARY_DIR@/fathom"
+]])
 function(fathom_test target prefix library)
   if(NOT ARGN)
     return()
   endif()
   add_executable(${target} ${ARGN} ${PROJECT_SOURCE_DIR}/tests/support/heap_allocations.cc)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${CMAKE_BINARY_DIR}/paths)
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # a third less to wait for than -O2
   fathom_precompile(${target} tests <gtest/gtest.h>)
-  target_compile_definitions(${target} PRIVATE FATHOM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   if(FATHOM_SANITIZE)
     set(asan ASAN_OPTIONS=allocator_may_return_null=1)
     if(prefix STREQUAL end_to_end)  # runs many programs: leaks are looked for in the folders' own tests

@@ -50,9 +50,11 @@ endif()
 
 find_program(FATHOM_CCACHE ccache)
 if(FATHOM_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
-  # A file that uses a precompiled header is cached only with these.
-  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${FATHOM_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${FATHOM_CCACHE})
+  # A file that uses a precompiled header is cached only with this sloppiness. Paths below the source folder count as
+  # relative ones, so that every clone finds what another one compiled.
+  set(ccache env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${FATHOM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${ccache})
   if(FATHOM_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   endif()

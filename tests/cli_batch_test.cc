@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

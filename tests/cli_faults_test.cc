@@ -10,6 +10,7 @@
 #include "infer/story_model_test.h"
 #include "model/save.h"
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

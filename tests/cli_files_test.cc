@@ -10,6 +10,7 @@
 #include "io/gguf.h"
 #include "io/safetensors.h"
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

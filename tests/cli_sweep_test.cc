@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "program.h"
+#include "support/test_paths.h"
 #include "tuned_gates.h"
 
 namespace fathom {

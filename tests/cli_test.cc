@@ -6,6 +6,7 @@
 
 #include "base/mapped_file.h"
 #include "program.h"
+#include "support/test_paths.h"
 #include "text/utf8_stream.h"
 
 namespace fathom {

@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -14,6 +14,7 @@
 #include "ops/rows/gated_activation.h"
 #include "ops/rows/rms_norm.h"
 #include "ops/rows/soft_cap.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

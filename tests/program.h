@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "support/test_paths.h"
+
 namespace fathom {
 
 using Words = std::vector<std::string>;  // of a command line

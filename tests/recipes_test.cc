@@ -7,6 +7,7 @@
 
 #include "program.h"
 #include "skip/methods.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

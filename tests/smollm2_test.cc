@@ -14,6 +14,7 @@
 #include "infer/score.h"
 #include "model/load.h"
 #include "skip/adapter.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

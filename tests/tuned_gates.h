@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "program.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 

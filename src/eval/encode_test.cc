@@ -9,6 +9,7 @@
 #include "eval/harness_golden_test.h"
 #include "eval/plan.h"
 #include "infer/slots.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

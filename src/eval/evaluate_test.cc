@@ -14,6 +14,7 @@
 #include "infer/score.h"
 #include "infer/story_model_test.h"
 #include "infer/writer.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/test_paths.h"
+
 namespace fathom {
 namespace {
 

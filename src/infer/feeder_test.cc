@@ -4,6 +4,7 @@
 
 #include "model/flops.h"
 #include "model/load.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

@@ -6,6 +6,7 @@
 #include "base/mapped_file.h"
 #include "infer/story_model_test.h"
 #include "support/heap_allocations.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

@@ -8,6 +8,7 @@
 #include "infer/model_runtime.h"
 #include "infer/story_model_test.h"
 #include "model/flops.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

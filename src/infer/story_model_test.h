@@ -3,6 +3,7 @@
 
 #include "infer/feeder.h"
 #include "model/load.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 

@@ -4,6 +4,7 @@
 #include "infer/sequences.h"
 #include "model/load.h"
 #include "model/transformer.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

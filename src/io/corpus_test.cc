@@ -5,6 +5,7 @@
 #include "io/llama2c.h"
 #include "io/safetensors.h"
 #include "io/test_bytes.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

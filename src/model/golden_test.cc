@@ -10,6 +10,7 @@
 #include "io/safetensors.h"
 #include "model/load.h"
 #include "model/transformer.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

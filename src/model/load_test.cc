@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "model/weights.h"
 #include "ops/linear/matrix_rows.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

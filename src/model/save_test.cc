@@ -22,6 +22,7 @@
 #include "model/load.h"
 #include "model/transformer.h"
 #include "model/weights.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

@@ -11,6 +11,7 @@
 #include "model/load.h"
 #include "quant/matmul.h"
 #include "support/heap_allocations.h"
+#include "support/test_paths.h"
 #include "tensor/arena.h"
 
 namespace fathom {

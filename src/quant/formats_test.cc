@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 #include "quant/half.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -6,6 +6,7 @@
 #include "infer/story_model_test.h"
 #include "serve/api.h"
 #include "serve/fake_reply_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 

@@ -8,6 +8,7 @@
 #include "infer/engine_rig_test.h"
 #include "infer/generate.h"
 #include "serve/api_rig_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

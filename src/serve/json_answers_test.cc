@@ -8,6 +8,7 @@
 #include "serve/json_mask.h"
 #include "serve/json_schema.h"
 #include "serve/json_validator_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -15,6 +15,7 @@
 #include "serve/json_schema.h"
 #include "serve/json_schemas_test.h"
 #include "serve/json_validator_test.h"
+#include "support/test_paths.h"
 #include "text/unicode.h"
 
 namespace fathom {

@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "model/load.h"
 #include "skip/tiny_model_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -5,6 +5,7 @@
 #include "skip/method_policy.h"
 #include "skip/methods.h"
 #include "skip/training_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

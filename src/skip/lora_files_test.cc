@@ -16,6 +16,7 @@
 #include "model/save.h"
 #include "skip/adapter.h"
 #include "skip/tiny_model_test.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/mapped_file.h"
+#include "support/test_paths.h"
 #include "text/chat_template.h"
 #include "text/hf_tokenizer.h"
 #include "text/tokenizer_test_data.h"

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "support/test_paths.h"
 
 namespace fathom {
 namespace {

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "support/test_paths.h"
+
 namespace fathom {
 
 inline std::string tokenizer_data(const std::string& name) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/format.h"
+#include "support/test_paths.h"
 #include "train/temporary_folder_test.h"
 
 namespace fathom {

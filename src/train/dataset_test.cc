@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "support/test_paths.h"
 #include "train/encode_document.h"
 #include "train/permutation.h"
 #include "train/prefetch.h"

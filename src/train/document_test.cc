@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "support/test_paths.h"
 #include "train/encode_document.h"
 #include "train/temporary_folder_test.h"
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
+#include "support/test_paths.h"
 #include "train/flat_values_test.h"
 #include "train/schedule.h"
 #include "train/temporary_folder_test.h"

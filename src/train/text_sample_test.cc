@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "support/test_paths.h"
 #include "text/tokenizer.h"
 #include "train/temporary_folder_test.h"
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/mapped_file.h"
+#include "support/test_paths.h"
 #include "train/event_file.h"
 #include "train/temporary_folder_test.h"
 

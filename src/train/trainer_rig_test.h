@@ -8,6 +8,7 @@
 
 #include "base/sha256.h"
 #include "model/load.h"
+#include "support/test_paths.h"
 #include "train/flat_values_test.h"
 #include "train/temporary_folder_test.h"
 #include "train/trainer.h"
