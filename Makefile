@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 ADVERSARY_SECONDS ?= 600
 ADVERSARY_SEED ?= 1
+ADVERSARY_CASES ?= 1000000000
 SOURCES = $(shell find src tests bench examples tools -name '*.cc' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 export CMAKE_BUILD_PARALLEL_LEVEL = $(JOBS)
 
@@ -54,7 +55,7 @@ fuzz:  ## every parser under libFuzzer, FUZZ_SECONDS each (60)
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(JOBS)
 
 adversary: build  ## damaged files of every kind for the real program, ADVERSARY_SECONDS (600), by ADVERSARY_SEED (1)
-	@tools/adversary.py --seconds $(ADVERSARY_SECONDS) --seed $(ADVERSARY_SEED) --jobs $(JOBS)
+	@tools/adversary.py --seconds $(ADVERSARY_SECONDS) --cases $(ADVERSARY_CASES) --seed $(ADVERSARY_SEED) --jobs $(JOBS)
 
 bench: build  ## kernel timings, then the engine's own
 	@cmake --build build --target benchmarks

@@ -113,14 +113,28 @@ TEST(CliBatch, AKilledRunGoesOn) {
 TEST(CliBatch, CtrlCEndsCleanlyAndGoesOn) {
   const BatchFiles whole(prompts(120)), stopped(prompts(120));
   ASSERT_EQ(run_fathom(whole.command({}, "40")).exit_code, 0);
-  std::string command = "timeout --preserve-status -s INT 0.15 " FATHOM_BINARY;
-  for (const std::string& word : stopped.command({"--parallel", "2"}, "40")) command += " " + word;
-  const int status = std::system((command + " 2> /dev/null").c_str());
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
+  ProgramOptions options;
+  options.interrupt_when = [&](const std::string&) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(stopped.out, error);
+    return !error && bytes > 0;
+  };
+  EXPECT_EQ(run_fathom(stopped.command({"--parallel", "2"}, "40"), options).exit_code, 130);
   EXPECT_LT(lines_of(stopped.out).size(), 120u);  // whole lines alone
   ASSERT_EQ(run_fathom(stopped.command({}, "40")).exit_code, 0);
   EXPECT_EQ(lines_of(stopped.out), lines_of(whole.out));
+}
+
+TEST(CliBatch, ThePromptsAreNeverTheOutput) {
+  const BatchFiles files(prompts(2));
+  const std::string before = read_text_file(files.in);
+  for (const std::string& out :
+       {files.in, files.in + "/../" + std::filesystem::path(files.in).filename().string()}) {
+    const ProgramResult r =
+        run_fathom({"generate", "-m", kStories, "--batch", files.in, "-o", out, "--force"});
+    EXPECT_NE(r.exit_code, 0);
+  }
+  EXPECT_EQ(read_text_file(files.in), before);
 }
 
 TEST(CliBatch, ABrokenLineIsNamed) {

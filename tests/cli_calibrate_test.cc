@@ -111,6 +111,25 @@ TEST_F(CalibrateVerb, WhatDoesNotFitIsRefused) {
   expect_refused(calibrate(gates, {"--budgets", "0.8"}), 1, "a model with another tokenizer");
 }
 
+// One router that rates all sequences alike: its attention runs for all rows or for none, and what lies
+// between is missed.
+TEST_F(CalibrateVerb, AMissOnTheTextItselfIsSaid) {
+  Words words{"tune", "-m", kStories, "--method", "mind_skip", "-o", at("alike"), "-q"};
+  for (const char* setting : {"schedule_steps=1", "schedule.rate=1e-12", "context=32", "batch=2",
+                              "method.layers=[2]", "method.pool=full"})
+    words = words + Words{"--set", setting};
+  const auto tuned =
+      run_fathom(words + Words{"--data", at("text.txt"), "--set", "data_cache=" + at("cache")});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const ProgramResult missed = calibrate(at("alike"), {"--budgets", "0.95", "--json"});
+  const double achieved = missed.json()["achieved"][0];
+  EXPECT_NEAR(achieved, 0.925, 0.01);
+  EXPECT_NE(missed.err.find("a budget of 0.95 is asked for and 0.9"), std::string::npos) << missed.err;
+  const ProgramResult met = calibrate(at("alike"), {"--budgets", std::to_string(achieved), "--json"});
+  EXPECT_EQ(met.err.find("is asked for"), std::string::npos) << met.err;
+  expect_refused(calibrate(at("alike"), {"--budgets", "0.85"}), 1, "cannot meet a budget of 0.85");
+}
+
 // What each budget leaves of the cache: `info` from the table, and a run from what it really held.
 TEST_F(CalibrateVerb, TheCachesBytesAreReported) {
   const std::string gates = adapter("bytes");
@@ -203,6 +222,9 @@ TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
   expect_refused(score(gates, {"--quality", "ppl=0.9"}), 2, "ppl=RATIO (above 1)");
   expect_refused(score(gates, {"--quality", "kl=1", "--budget", "0.8"}), 2, "--quality chooses the budget");
   expect_refused(calibrate(gates, {"--quality", "kl=1e-9"}), 1, "cannot be kept: on ");
+  const ProgramResult range = calibrate(gates, {"--budgets", "0.7", "--quality", "kl=1e-9"});
+  expect_refused(range, 1, " (at a budget of 1, on ");
+  expect_refused(range, 1, " (at 0.7, on ");
   expect_refused(calibrate(gates, {"--quality", "words=3"}), 2, "a quality must be kl=NATS");
   for (const char* tokens : {"1024", "2048"})  // none and one of them
     expect_refused(run_fathom({"calibrate", "-m", kStories, "--adapter", gates, "--data", at("text.txt"),

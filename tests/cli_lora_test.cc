@@ -76,6 +76,17 @@ TEST_F(LoraVerbs, OtherMatricesAreAWarning) {
   EXPECT_EQ(score(kStories, {"--adapter", at("adapter")}).err.find("other weights"), std::string::npos);
 }
 
+TEST_F(LoraVerbs, AForcedMergeLeavesNoOldMethod) {
+  const auto convert = [&](const std::string& adapter) {
+    return run_fathom({"convert", "-m", kStories, "--adapter", adapter, "-o", at("m.gguf"), "--force"});
+  };
+  EXPECT_EQ(convert(at("adapter")).exit_code, 0);
+  EXPECT_TRUE(fs::exists(at("m.skip")));
+  const auto again = convert(at("adapter") + "/lora");  // a LoRA without a method
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_FALSE(fs::exists(at("m.skip")));
+}
+
 TEST_F(LoraVerbs, CalibratesTheAdaptedModel) {
   const Words how{"--data",  at("text.txt"), "--window",       "128",    "--tokens", "4096", "--budgets",
                   "0.9,0.8", "-o",           at("calibrated"), "--json", "-q"};
@@ -90,6 +101,24 @@ TEST_F(LoraVerbs, CalibratesTheAdaptedModel) {
         score(kStories, {"--adapter", at("calibrated"), "--budget", "0.8", "--lora-mode", mode});
     EXPECT_LT(result.json()["block_flops"].get<double>(), 0.97);
     EXPECT_EQ(result.err.find("made for other weights"), std::string::npos) << result.err;
+  }
+}
+
+// A bound on quality is against the base without the LoRA: it is no smaller than what the LoRA alone changes.
+TEST_F(LoraVerbs, QualityIsMeasuredAgainstTheBase) {
+  const auto calibrate = [](const std::string& mode, const std::string& quality) {
+    fs::remove_all(at("bounded"));
+    return run_fathom(
+        {"calibrate", "-m",           kStories,   "--adapter", at("adapter"), "--lora-mode", mode,
+         "--data",    at("text.txt"), "--window", "128",       "--tokens",    "4096",        "--budgets",
+         "0.99",      "--quality",    quality,    "-o",        at("bounded"), "--json",      "-q"});
+  };
+  for (const char* mode : {"merge", "side"}) {
+    const auto made = calibrate(mode, "kl=100").json();
+    EXPECT_GT(made["kl_to_base"].get<double>(), 0.5);
+    EXPECT_GT(made["qualities"][0]["bound"].get<double>(), 0.8 * made["kl_to_base"].get<double>());
+    expect_refused(calibrate(mode, "kl=0.3"), 1, "kl=0.3 cannot be kept");
+    EXPECT_FALSE(fs::exists(at("bounded")));
   }
 }
 
@@ -113,6 +142,34 @@ TEST_F(LoraVerbs, SweepsTheAdaptedModel) {
     values.push_back(point["metrics"]["token_perplexity"]["value"].get<double>());
   ASSERT_EQ(values.size(), 2u) << results.dump();
   EXPECT_GT(std::abs(values[0] - values[1]), 0.01);
+}
+
+// Random skipping runs on the adapted model. The shallower models are the base's; stderr and the page say so.
+TEST_F(LoraVerbs, SweepsTheAdaptedModelBesideItsBaselines) {
+  const auto calibrated =
+      run_fathom({"calibrate", "-m", kStories, "--adapter", at("adapter"), "--data", at("text.txt"),
+                  "--window", "128", "--tokens", "4096", "--budgets", "0.8", "-o", at("routers"), "-q"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  std::ofstream(at("girl.txt")) << "Once upon a time there was a girl who had a red ball and a dog.\n";
+  const auto swept = run_fathom({"sweep", "-m", kStories, "--adapter", at("routers"), "--tasks",
+                                 at("girl.txt"), "--budgets", "0.8", "--seeds", "2", "--data", at("text.txt"),
+                                 "--order-tokens", "256", "-o", at("beside")});
+  ASSERT_EQ(swept.exit_code, 0) << swept.err;
+  const auto results = nlohmann::json::parse(std::ifstream(at("beside") + "/results.json"));
+  EXPECT_EQ(results["seeds"], 2);
+  for (const auto& point : results["points"]) {
+    if (point["kind"] != "method") continue;
+    EXPECT_GT(point["skip_ratio"].get<double>(), 0);
+    EXPECT_TRUE(point.contains("random")) << point;
+    EXPECT_TRUE(point.contains("shallow")) << point;
+  }
+  const std::string note =
+      "routers: random skipping runs on the weights with the LoRA; the shallower models are the base";
+  EXPECT_NE(swept.err.find(note), std::string::npos) << swept.err;
+  std::ifstream file(at("beside") + "/index.html");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(page.find(note), std::string::npos);
+  EXPECT_NE(page.find("without the LoRA of routers"), std::string::npos);
 }
 
 TEST_F(LoraVerbs, ConvertWritesAMergedModel) {

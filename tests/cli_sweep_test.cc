@@ -240,6 +240,54 @@ TEST_F(SweepVerb, TheOrderIsKeptBesideTheResults) {
   EXPECT_EQ(timeless(results("whole")), expected());
 }
 
+// As `calibrate` reads it: JSONL as documents, several files by their weights, tokens from all over each.
+TEST_F(SweepVerb, TheOrderIsMeasuredOnTextAsCalibrateReadsIt) {
+  const auto order = [](const Words& data) {
+    const ProgramResult r =
+        run_fathom(command("texts", Words{"--tasks", at("short.txt"), "--baselines", "shallow"} + data));
+    EXPECT_EQ(r.exit_code, 0) << r.err;
+    Json json = Json::parse(text_of(at("texts") + "/order.json"));
+    EXPECT_EQ(json["tokens"], 512);
+    return json;
+  };
+  const auto write_documents = [](const std::string& pet) {
+    std::ofstream lines(at("pets.jsonl")), text(at("pets.txt"));
+    for (int i = 0; i < 30; ++i) {
+      std::string document;
+      for (int n = 0; n < 8; ++n)
+        document += "Tom saw " + pet + " number " + std::to_string(i * n) + " and gave it a name. ";
+      lines << Json{{"text", document}}.dump() << "\n";
+      text << document << "\n<|endoftext|>\n";
+    }
+  };
+  write_documents("cat");
+  EXPECT_EQ(order({"--data", at("pets.jsonl")}), order({"--data", at("pets.txt")}));
+
+  const Words both{"--data", at("text.txt") + ":3", "--data", at("pets.jsonl")};
+  const Json three_to_one = order(both);
+  EXPECT_EQ(results("texts")["settings"]["order of units"],
+            "once, on 512 tokens of " + at("text.txt") + ":3, " + at("pets.jsonl"));
+  EXPECT_NE(order({"--data", at("text.txt"), "--data", at("pets.jsonl")})["key"], three_to_one["key"]);
+  write_documents("dog");
+  EXPECT_NE(order(both)["key"], three_to_one["key"]) << "the key is of what the files hold";
+
+  // One sequence of a long file comes from its middle.
+  const auto write_long = [](size_t begin, size_t end) {
+    std::string text;
+    for (int i = 0; i < 4; ++i) text += text_of(at("text.txt"));
+    std::replace(text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
+                 'e', 'a');
+    std::ofstream(at("long.txt")) << text;
+  };
+  write_long(0, 0);
+  const Words book{"--data", at("long.txt")};
+  const Json of_book = order(book);
+  write_long(0, 2000);
+  EXPECT_EQ(order(book), of_book);
+  write_long(28000, 52000);
+  EXPECT_NE(order(book)["key"], of_book["key"]);
+}
+
 // Every method's point says how far it is from dense and its baselines, with paired errors, in words, too.
 TEST_F(SweepVerb, DifferencesAreSaid) {
   for (const Json& point : expected()["points"]) {

@@ -417,15 +417,16 @@ TEST(Cli, ChatKeepsConversationsAndBudgets) {
 // What people type who come from elsewhere.
 TEST(Cli, OtherProgramsNamesAreUnderstood) {
   const Words usual{"generate", "-m", kStories, "-p", "Once upon", "-n", "4", "--temp", "0", "-q"};
-  const Words other{"generate",      "-m", kStories,    "--prompt", "Once upon",  "--n-predict=4",
+  const Words other{"generate",      "-m", kStories,    "--prompt", "Once upon",  "--n_predict=4",
                     "--temperature", "0",  "--threads", "0",        "--ctx-size", "64",
                     "--seed",        "1",  "-q"};
   EXPECT_EQ(run_fathom(other).out, run_fathom(usual).out);
   expect_refused(usual + Words{"-ngl", "0"}, 2, "no option '-ngl': a model runs where --device says");
   expect_refused(usual + Words{"--lora", "x"}, 2, "--adapter");
   expect_refused(usual + Words{"--grammar", "x"}, 2, "grammars are for programs");
+  expect_refused(usual + Words{"--json-schema=/nonexistent"}, 1, "/nonexistent");
   expect_refused(usual + Words{"-v"}, 2, "-q says less");
-  const ProgramResult many = run_fathom(usual + Words{"-t", "900"});
+  const ProgramResult many = run_fathom({"generate", "-m", "/nonexistent", "-p", "Once", "-t", "900"});
   EXPECT_NE(many.err.find("900 threads on"), std::string::npos) << many.err;
 }
 

@@ -316,6 +316,8 @@ TEST_F(TrainVerb, TuneAlwaysMakesAnAdapter) {
   const std::string count = planned.json().at("trained_parameters").dump();
   EXPECT_NE(ran.err.find("priced: " + count + " parameters train"), std::string::npos) << ran.err;
 
+  EXPECT_NE(tune("layer_skip", "exits").err.find("everything runs: change its settings"), std::string::npos);
+
   EXPECT_EQ(tune("dense", "none").exit_code, 2);
   EXPECT_NE(tune("dense", "none").err.find("fathom train -m BASE"), std::string::npos);
   EXPECT_EQ(tune("gate_skip", "none", {"--set", "method.frozen_backbone=false"}).exit_code, 2);

@@ -9,6 +9,13 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+file(READ ${SOURCE}/examples/embed/main.cc source)
+string(REGEX MATCHALL "\n" lines "${source}")
+list(LENGTH lines lines)
+if(lines GREATER_EQUAL 25)
+  message(FATAL_ERROR "examples/embed/main.cc must stay below 25 lines, got ${lines}")
+endif()
+
 run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 run(${CMAKE_COMMAND} -S ${SOURCE}/examples/embed -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=${WORK}/prefix
     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_CXX_FLAGS=${FLAGS})
@@ -25,7 +32,7 @@ if(NOT output MATCHES "there was a little girl named.*budget 1.00: 1.00 of the b
   message(FATAL_ERROR "embed told another story: ${output}")
 endif()
 run(${WORK}/build/embed ${SOURCE}/models/builtin/builtin.gguf "The old man" 0.8)
-if(NOT output MATCHES "budget 1.00: 1.00 of the blocks.*budget 0.80: 0.[789][0-9] of the blocks")
+if(NOT output MATCHES "budget 0.80: 0.[789][0-9] of the blocks")
   message(FATAL_ERROR "a budget of 0.8 gave: ${output}")
 endif()
 run(${WORK}/prefix/bin/fathom --version)

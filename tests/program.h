@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,9 +47,10 @@ struct ProgramResult {
 };
 
 struct ProgramOptions {
-  std::string input;                                           // stdin
-  std::vector<std::string> environment;                        // "NAME=value"
-  std::function<bool(const std::string& out)> interrupt_when;  // SIGINT once this holds
+  std::string input;                     // stdin
+  std::vector<std::string> environment;  // "NAME=value"
+  std::function<bool(const std::string& said)>
+      interrupt_when;  // SIGINT once this holds; asked again and again
 };
 
 inline ProgramResult run_fathom(std::vector<std::string> arguments, const ProgramOptions& options = {}) {
@@ -77,14 +79,21 @@ inline ProgramResult run_fathom(std::vector<std::string> arguments, const Progra
   posix_spawn_file_actions_destroy(&actions);
   close(in[0]), close(out[1]), close(err[1]);
   if (failed) throw std::runtime_error("cannot start " + arguments[0]);
-  if (write(in[1], options.input.data(), options.input.size()) < 0) throw std::runtime_error("write");
+  const auto on_pipe = signal(SIGPIPE, SIG_IGN);  // a program that has ended reads nothing
+  if (write(in[1], options.input.data(), options.input.size()) < 0 && errno != EPIPE)
+    throw std::runtime_error("write");
+  signal(SIGPIPE, on_pipe);
   close(in[1]);
 
   ProgramResult result;
   pollfd waits[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
   bool interrupted = false;
   for (int open = 2; open > 0;) {
-    if (poll(waits, 2, 120000) == 0) kill(child, SIGKILL);  // hangs: the exit code says so
+    const bool watches = options.interrupt_when && !interrupted;
+    constexpr int kHangs = 600'000,
+                  kLook = 10;  // ms; on a busy machine a long command may be silent for minutes
+    if (poll(waits, 2, watches ? kLook : kHangs) == 0 && !watches)
+      kill(child, SIGKILL);  // the exit code says so
     for (int i = 0; i < 2; ++i) {
       if (waits[i].fd < 0 || waits[i].revents == 0) continue;
       char bytes[65536];
@@ -97,7 +106,7 @@ inline ProgramResult run_fathom(std::vector<std::string> arguments, const Progra
       (i == 0 ? result.out : result.err).append(bytes, static_cast<size_t>(n));
       if (i == 0) result.reads.emplace_back(bytes, static_cast<size_t>(n));
     }
-    if (!interrupted && options.interrupt_when && options.interrupt_when(result.out + result.err)) {
+    if (watches && options.interrupt_when(result.out + result.err)) {
       interrupted = true;
       kill(child, SIGINT);
     }

@@ -184,13 +184,17 @@ class Ending(unittest.TestCase):
         reply.read(10)
         return reply
 
-    def test_what_runs_may_end(self):
-        server = Server().wait_until_ready()
-        reply = self.stream(server, 1)
+    def signal_is_taken(self, server):
+        """SIGTERM, and the server drains."""
         server.signal()
         end = time.monotonic() + WAIT
         while server.ask("/health")[0] != 503:
             self.assertLess(time.monotonic(), end)
+
+    def test_what_runs_may_end(self):
+        server = Server().wait_until_ready()
+        reply = self.stream(server, 16)
+        self.signal_is_taken(server)
         self.assertEqual(server.ask("/v1/completions", ENDLESS)[0], 503)
         rest = reply.read().decode()
         self.assertTrue(rest.endswith("data: [DONE]\n\n"), rest[-200:])
@@ -206,8 +210,7 @@ class Ending(unittest.TestCase):
     def test_a_second_signal_ends_at_once(self):
         server = Server("--drain-seconds", "100").wait_until_ready()
         reply = self.stream(server, 32)
-        server.signal()
-        time.sleep(0.2)
+        self.signal_is_taken(server)
         server.signal()
         self.assertNotEqual(server.wait(), 0)
         with self.assertRaises((http.client.IncompleteRead, ConnectionError)):

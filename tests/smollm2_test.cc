@@ -180,7 +180,7 @@ TEST_F(SmolLM2, TheEngineAnswersAsAloneTheyAre) {
       BatcherOptions options;
       options.rows = 32;
       options.budgets = &budgets;
-      Engine engine(feeder, options);
+      Engine engine = make_engine(feeder, options);
       std::vector<Answer> answers;
       for (const Request& request : requests) answers.push_back(std::move(engine.submit(request).front()));
       for (Answer& answer : answers) {

@@ -5,7 +5,7 @@
     tools/adversary.py --seed 7 --case 1234            # that case again, with all that the program said
     tools/adversary.py --only recipe --seconds 60      # one kind: model, tokenizer, adapter, checkpoint, recipe
 
-A case fails when the program ends by a signal, runs longer than --limit seconds, takes more than --memory MiB, or says
+A case fails when the program ends by a signal, computes longer than --limit seconds, takes more than --memory MiB, or says
 something else than one line beginning with `fathom: `. What failed is kept in WORK/failed-SEED-CASE. Exit status 1 if
 anything failed.
 """
@@ -16,8 +16,8 @@ import os
 import pathlib
 import random
 import re
-import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +32,7 @@ RAW = re.compile(r"json\.exception|std::|basic_string|vector::|terminate called|
                  r"filesystem error|regex_error|stoi|stod|runtime error:|Sanitizer|locale::")
 TEXT = "Once upon a time there was a little dog. \u00e9\u2581 \ufdfa 123\n"
 GOOD_CODES = (0, 1, 2)
+WALL = 6  # times the processor's seconds, by the clock: other programs may have the machine
 
 
 def arguments():
@@ -39,11 +40,12 @@ def arguments():
     parser.add_argument("--fathom", default=os.environ.get("FATHOM", ROOT / "build/fathom"), help="the program")
     parser.add_argument("--minutes", type=float, default=0)
     parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--cases", type=int, default=sys.maxsize, help="no more than these, however fast the machine is")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--case", type=int, help="this one alone")
     parser.add_argument("--only", choices=sorted(KINDS), help="this kind alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--limit", type=float, default=20, help="seconds a command may take (20)")
+    parser.add_argument("--limit", type=int, default=20, help="seconds of a processor that a command may take (20)")
     parser.add_argument("--memory", type=int, default=700, help="MiB a command may hold (700)")
     parser.add_argument("--work", type=pathlib.Path, help="folder for all files; a temporary one unless given")
     return parser.parse_args()
@@ -58,19 +60,18 @@ class Outcome:
 
 def run(command, args, limit=None):
     """The command under limits. Its peak memory is asked for when it has ended, so a limit of 8 GiB guards the machine."""
-    def restrain():
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if "asan" not in str(args.fathom):
-            resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    seconds = limit or args.limit
+    limits = ["prlimit", "--core=0", f"--fsize={1 << 30}", f"--cpu={seconds}"]
+    if "asan" not in str(args.fathom):
+        limits.append(f"--as={8 << 30}")
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "FATHOM_MODELS": str(ROOT / "models"),
                    "ASAN_OPTIONS": "detect_leaks=0"}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begun = time.monotonic()
-        child = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                 env=environment, preexec_fn=restrain)
+        child = subprocess.Popen([str(word) for word in limits + command], stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=err, env=environment)
         timed_out = True
-        while time.monotonic() - begun < (limit or args.limit):
+        while time.monotonic() - begun < WALL * seconds:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid:
                 timed_out = False
@@ -82,6 +83,8 @@ def run(command, args, limit=None):
         child.returncode = 0  # it is waited for
         out.seek(0), err.seek(0)
         code = None if timed_out else os.waitstatus_to_exitcode(status)
+        if code == -signal.SIGXCPU:
+            code = None
         return Outcome(code, out.read().decode("utf-8", "replace"), err.read().decode("utf-8", "replace"),
                        time.monotonic() - begun, usage.ru_maxrss >> 10)
 
@@ -260,8 +263,8 @@ def attack(args, corpus, work):
     reports, count = [], 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         running = set()
-        while time.monotonic() < end or running:
-            while time.monotonic() < end and len(running) < args.jobs:
+        while (time.monotonic() < end and count < args.cases) or running:
+            while time.monotonic() < end and count < args.cases and len(running) < args.jobs:
                 running.add(pool.submit(try_case, count, args, corpus, work))
                 count += 1
             finished, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
@@ -274,17 +277,18 @@ def attack(args, corpus, work):
 
 def main():
     args = arguments()
-    with tempfile.TemporaryDirectory(prefix="fathom-adversary-") as temporary:
-        work = args.work or pathlib.Path(temporary)
-        corpus = work / "corpus"
-        shutil.rmtree(corpus, ignore_errors=True)
-        make_corpus(args, corpus)
-        if args.case is not None:
-            report = try_case(args.case, args, corpus, work)
-            print(report or "nothing wrong with it")
-            return 1 if report else 0
+    work = args.work or pathlib.Path(tempfile.mkdtemp(prefix="fathom-adversary-"))
+    corpus = work / "corpus"
+    shutil.rmtree(corpus, ignore_errors=True)
+    make_corpus(args, corpus)
+    if args.case is not None:
+        report = try_case(args.case, args, corpus, work)
+        reports = [report] if report else []
+        print(report or "nothing wrong with it")
+    else:
         count, reports = attack(args, corpus, work)
-    print(f"adversary: {count} cases with seed {args.seed}, {len(reports)} failed")
+        print(f"adversary: {count} cases with seed {args.seed}, {len(reports)} failed")
+    shutil.rmtree(work if not args.work and not reports else corpus, ignore_errors=True)
     return 1 if reports else 0
 
 

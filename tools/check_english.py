@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Words that make a comment, a help text, an error or a page hard to read.
 
-They are looked for in comments of headers, in string literals of all sources, and in the Markdown pages. A line that needs
-one of them is listed in EXCEPTIONS as FILE: a part of the line.
+They are looked for in comments of headers, in string literals of all sources and recipes, in the texts of the methods'
+pictures, and in the Markdown pages. A line that needs one of them is listed in EXCEPTIONS as FILE: a part of the line.
 """
 import pathlib
 import re
@@ -27,6 +27,11 @@ EXCEPTIONS: dict[str, list[str]] = {
 }
 
 
+LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
+CHARACTER = re.compile(r"'(?:[^'\\]|\\.)'")  # '"' begins no literal
+assert LITERAL.findall(r'f("so \"many\"\n", "x")') == [r'so \"many\"\n', "x"]  # an escape ends no literal
+
+
 def pieces(path):
     """Line numbers and the text in them that a reader reads."""
     fenced = False
@@ -38,17 +43,21 @@ def pieces(path):
         elif path.suffix in (".h", ".cuh"):
             if comment := re.search(r"//(.*)", line):
                 yield number, comment.group(1)
-        if path.suffix in (".h", ".cc"):
-            for text in re.findall(r'"((?:[^"\\\\]|\\\\.)*)"', line):
+        if path.suffix in (".h", ".cuh", ".cc", ".cu", ".json"):
+            for text in LITERAL.findall(CHARACTER.sub("''", line)):
+                yield number, text
+        if path.suffix == ".svg":
+            for text in re.findall(r">([^<]+)<", line):
                 yield number, text
 
 
 def main():
     wrong = []
     paths = [p for p in sorted((ROOT / "src").rglob("*"))
-             if p.suffix in (".h", ".cuh", ".cc") and not re.search(r"_(test|fuzz)\.", p.name)]
+             if p.suffix in (".h", ".cuh", ".cc", ".cu") and not re.search(r"_(test|fuzz)\.", p.name)]
     paths += sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "models").glob("*/*.md"))
-    paths += [ROOT / "src/README.md"]
+    paths += [ROOT / "src/README.md", ROOT / "configs/README.md"] + sorted((ROOT / "configs").glob("*/*.json"))
+    paths += [p for p in sorted((ROOT / "docs/pictures").glob("*.svg")) if p.name != "demo.svg"]  # a model wrote that one
     for path in paths:
         name = str(path.relative_to(ROOT))
         for number, text in pieces(path):

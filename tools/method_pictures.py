@@ -119,7 +119,7 @@ def dense():
 def skip_middle():
     p = Picture("Skip-Middle: out of the middle, outward",
                 ["Scores add up from below. Where the sum", "reaches 1 the token leaves, and comes", "back at the mirrored layer.",
-                 "Before that the sum fades its blocks.", "Nobody sees it in the layers it skipped."])
+                 "Before that the sum fades its blocks.", "No token sees it where it skipped."])
     for t, hard in enumerate(HARD):
         total = 0.0
         for layer in range(LAYERS // 2):
@@ -196,7 +196,7 @@ def nested():
 
 
 def mixture_of_depths():
-    p = Picture("Mixture of Depths: so many places a layer",
+    p = Picture("Mixture of Depths: a fixed number of tokens a layer",
                 ["In training each block takes the same", "number of tokens of a sequence, those", "that its router rates highest.",
                  "A small predictor, which sees no future,", "decides afterwards. Who is not taken is", "not seen in that layer."])
     for layer in range(LAYERS):
@@ -209,7 +209,7 @@ def mixture_of_depths():
 def early_exit():
     p = Picture("Early exits: CALM, FREE, LayerSkip",
                 ["CALM: a token leaves after the layer at", "which its prediction is sure enough.", "FREE: one exit, or all the way.",
-                 "LayerSkip: the same exit for everybody.", "Layers above get keys and values made", "from the state that left."],
+                 "LayerSkip: the same exit for all tokens.", "Layers above get keys and values made", "from the state that left."],
                 ["The", "old", "cat", "The", "old", "cat", "The", "old", "cat"])
     exits = [5, 6, 8, 3, 8, 8, 6, 6, 6]
     for t, last in enumerate(exits):

@@ -10,7 +10,11 @@ pinned=$(python3 --version; sha256sum <$pins)
 if [ "$(cat "$venv/pinned" 2>/dev/null)" != "$pinned" ]; then
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" --disable-pip-version-check install --quiet --no-deps --no-compile --retries 3 -r $pins
+  for wait in 10 30 0; do  # a package index may be busy
+    "$venv/bin/pip" --disable-pip-version-check install --quiet --no-deps --no-compile --retries 3 -r $pins && break
+    [ $wait -gt 0 ] || exit 1
+    sleep $wait
+  done
   echo "$pinned" >"$venv/pinned"
 fi
 echo "clients: packages after $SECONDS s"
@@ -18,6 +22,7 @@ echo "clients: packages after $SECONDS s"
 export FATHOM=${FATHOM:-$PWD/build/fathom} PYTHONPATH=tests/clients
 CLIENTS_MODEL=${CLIENTS_MODEL:-$(tools/fetch_smollm2.sh || echo builtin)}
 export CLIENTS_MODEL
+echo "clients: model $CLIENTS_MODEL"
 failed=0
 run() {  # COMMAND…: goes on after a failure
   local start=$SECONDS name

@@ -128,6 +128,8 @@ const Field& find(std::span<const Field> fields, std::string_view name) {
     for (size_t dot = field.name.find('.'); dot != std::string::npos; dot = field.name.find('.', dot + 1))
       names.push_back(field.name.substr(0, dot));
   }
+  if (std::find(names.begin(), names.end(), name) != names.end())
+    fail("'{}' must be an object", printable(name));
   const std::string near = nearest_name(name, names.data(), names.size());
   fail("there is no key '{}'{}", printable(name),
        near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));

@@ -33,14 +33,14 @@ constexpr std::array<OtherName, 8> kOtherNames{{{"-ctk", "--cache-type-k"},
                                                 {"--top_k", "--top-k"}}};
 
 // And what stands here under another form, or not at all.
-constexpr std::array<OtherName, 9> kHints{
+constexpr std::array<OtherName, 8> kHints{
     {{"-ngl", "a model runs where --device says, whole: --device cuda"},
      {"--n-gpu-layers", "a model runs where --device says, whole: --device cuda"},
      {"--gpu-layers", "a model runs where --device says, whole: --device cuda"},
      {"--lora", "adapters are folders, given with --adapter"},
-     {"--grammar", "grammars are for programs: Request::mask of the library"},
-     {"--grammar-file", "grammars are for programs: Request::mask of the library"},
-     {"--json-schema", "grammars are for programs: Request::mask of the library"},
+     {"--grammar", "grammars are for programs: Request::mask of the library; generate has --json-schema"},
+     {"--grammar-file",
+      "grammars are for programs: Request::mask of the library; generate has --json-schema"},
      {"-v", "all there is to say is said; -q says less, and fathom --version has the version"},
      {"--verbose", "all there is to say is said; -q says less"}}};
 
@@ -60,6 +60,14 @@ std::string last_name(const std::string& names) {
 
 }  // namespace
 
+// --n_predict is --n-predict.
+std::string with_dashes(std::string argument) {
+  if (!argument.starts_with("--")) return argument;
+  const size_t end = std::min(argument.find('='), argument.size());
+  std::replace(argument.begin(), argument.begin() + static_cast<ptrdiff_t>(end), '_', '-');
+  return argument;
+}
+
 struct Args::Parser {
   CLI::App app;
   std::string verb, group;
@@ -76,10 +84,17 @@ struct Args::Parser {
     bool is_value = false;
     for (std::string& argument : arguments) {
       const CLI::Option* before = is_value ? nullptr : app.get_option_no_throw(argument);
-      if (std::exchange(is_value, before && before->get_expected_min() > 0) || has(argument)) continue;
+      const bool ours = has(argument.substr(0, argument.find('=')));
+      if (std::exchange(is_value, before && before->get_expected_min() > 0) || ours) continue;
+      if (const std::string dashed = with_dashes(argument); has(dashed.substr(0, dashed.find('=')))) {
+        is_value = dashed.find('=') == std::string::npos && app.get_option(dashed)->get_expected_min() > 0;
+        argument = dashed;
+        continue;
+      }
       if (const OtherName* hint = find_name(kHints, argument))
         usage(fmt::format("{}: there is no option '{}': {} (see fathom {} -h)", verb, hint->typed, hint->ours,
                           verb));
+      argument = with_dashes(argument);
       const OtherName* name = find_name(kOtherNames, argument);
       if (!name || !has(name->ours)) continue;
       is_value = argument.size() == name->typed.size();

@@ -65,7 +65,11 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
       "1024 tokens) and llama-1b");
   add_model_options(args, o.model, true);
   if (!args.parse(arguments)) return false;
-  if (o.train) return true;
+  if (o.train) {
+    set_log_level(o.model.quiet ? LogLevel::kWarn : LogLevel::kInfo);
+    warn_about_threads(o.model.threads);
+    return true;
+  }
   check_model_options(args, o.model);
   if (o.prompt == 0 && o.tokens == 0) throw UsageError("bench: -p 0 and -n 0 leave nothing to measure");
   return true;

@@ -35,7 +35,9 @@ const TrainShape& shape_named(const std::string& name) {
   for (const TrainShape& shape : kShapes) {
     if (name == shape.name) return shape;
   }
-  throw UsageError(fmt::format("--shape must be small or smollm2, got '{}'", printable(name)));
+  std::string names;
+  for (const TrainShape& shape : kShapes) names += (names.empty() ? "" : ", ") + std::string(shape.name);
+  throw UsageError(fmt::format("--shape must be one of {}, got '{}'", names, printable(name)));
 }
 
 // What is timed, each against the first.

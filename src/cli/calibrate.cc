@@ -3,10 +3,12 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/format.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/data_text.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -15,7 +17,6 @@
 #include "infer/model_path.h"
 #include "infer/quality.h"
 #include "skip/adapter.h"
-#include "train/config.h"
 #include "train/text_sample.h"
 
 namespace fathom {
@@ -28,7 +29,7 @@ constexpr int64_t kFewestTokens = 64, kPassesOfABudget = 8;
 struct Options {
   ModelOptions model;
   std::vector<std::string> data, check;
-  std::string out, budgets, quality, chat_template;
+  std::string out, budgets = "0.95,0.9,0.8,0.7,0.6,0.5", quality, chat_template;
   int64_t tokens = 32768, window = 512;
   bool prompts_as_chat = false;
 };
@@ -108,20 +109,12 @@ void add_checks(Texts& texts, const Options& o, const DocumentOptions& how, cons
 }
 
 Texts read_texts(const Options& o, Session& session) {
-  std::vector<WeightedPath> files;
-  double sum = 0;
-  for (const std::string& entry : o.data) files.push_back(parse_data(entry));
-  for (const WeightedPath& file : files) sum += file.weight > 0 ? file.weight : 1;
   Texts texts;
   CheckText of_short{kShortKind, {}};
   const DocumentOptions how{o.chat_template, o.prompts_as_chat};
   const int64_t window = std::min(o.window, session.context());
-  for (const WeightedPath& file : files) {
-    const double share = (file.weight > 0 ? file.weight : 1) / sum;
-    const auto tokens = static_cast<int64_t>(share * static_cast<double>(o.tokens) * 4 / 3);
-    const auto sequences = sample_sequences(file.path, session.tokenizer(), how, tokens, window);
-    add_file(texts, of_short, kind_of(file.path), sequences);
-  }
+  for (const DataText& file : read_data(o.data, session.tokenizer(), how, o.tokens * 4 / 3, window))
+    add_file(texts, of_short, kind_of(file.path), file.sequences);
   if (!of_short.text.empty()) texts.check.push_back(std::move(of_short));
   add_checks(texts, o, how, session.tokenizer(), window);
   if (texts.tokens < kFewestTokens)
@@ -173,15 +166,53 @@ std::string store(Session& session, const Options& o, const Calibration& table) 
   return o.out;
 }
 
-// How far the adapted model is from its base, both at full depth, on the text that is kept back. None: the
-// adapter has no LoRA.
-std::optional<Divergence> distance_to_base(Session& session, const Options& o,
-                                           const CalibrateOptions& options) {
-  if (!session.has_lora() || options.check.empty()) return std::nullopt;
-  CalibrationText text;
-  for (const CheckText& each : options.check) text.insert(text.end(), each.text.begin(), each.text.end());
-  const LoadedModel base = load_to_run(load_request(o.model));
-  return divergence_of(session.ctx(), base.model, session.model(), text, options);
+// The model without the adapter's LoRA. Factors beside the weights are left out; weights that they were
+// merged into are loaded once more.
+LoadedModel load_base(const Session& session, const Options& o) {
+  const bool merged = session.has_lora() && !session.model().lora.any();
+  if (merged) return load_to_run(load_request(o.model));
+  LoadedModel base;
+  base.model = session.model();
+  base.model.lora = {};
+  return base;
+}
+
+struct Found {
+  Calibration table;
+  // How far the adapted model is from its base, both at full depth, on the text that is kept back. None: the
+  // adapter has no LoRA.
+  std::optional<Divergence> to_base;
+};
+
+Found find_table(Session& session, const Options& o, const std::vector<QualityLimit>& limits,
+                 const CalibrationText& text, const CalibrateOptions& options) {
+  Found found{calibrate(session.ctx(), session.model(), *session.method(), text, options), {}};
+  if (options.check.empty() || (limits.empty() && !session.has_lora())) return found;
+  const LoadedModel base = load_base(session, o);
+  const Compared compared{base.model, session.model(), *session.method()};
+  for (const QualityLimit& limit : limits)
+    found.table.qualities.push_back(calibrate_quality(session.ctx(), compared, found.table, limit, options));
+  if (!session.has_lora()) return found;
+  CalibrationText all;
+  for (const CheckText& each : options.check) all.insert(all.end(), each.text.begin(), each.text.end());
+  found.to_base = divergence_of(session.ctx(), base.model, session.model(), all, options);
+  return found;
+}
+
+void warn_about_misses(const Calibration& table) {
+  constexpr float kWorthSaying = 0.01f, kOnOtherText = 0.02f;
+  for (const CalibrationPoint& point : table.asked()) {
+    if (std::abs(point.achieved - point.budget) > kWorthSaying)
+      log_warn(fmt::format(
+          "a budget of {:g} is asked for and {:.4f} achieved: the search found no thresholds nearer to it",
+          point.budget, point.achieved));
+    for (size_t kind = 0; kind < table.kinds.size(); ++kind) {
+      if (std::abs(point.of_kinds[kind] - point.budget) > kOnOtherText)
+        log_warn(fmt::format(
+            "a budget of {:g} came out as {:.3f} on other text ({}): more of it may help (--tokens)",
+            point.budget, point.of_kinds[kind], printable(table.kinds[kind])));
+    }
+  }
 }
 
 Json table_json(const Calibration& table, const std::optional<Divergence>& to_base,
@@ -237,30 +268,24 @@ std::string table_text(const Calibration& table, const std::optional<Divergence>
   return text + fmt::format("stored in {}\n", printable(folder));
 }
 
-}  // namespace
-
-int run_calibrate(const Arguments& arguments) {
-  Args args("calibrate",
-            "Finds a method's thresholds for a grid of budgets on held-out text and stores them.",
-            "fathom calibrate -m model.gguf --adapter routers --data held-out.txt");
-  Options o;
-  o.budgets = "0.95,0.9,0.8,0.7,0.6,0.5";
+void add_options(Args& args, Options& o) {
   add_model_options(args, o.model, false);
   add_run_options(args, o.model);
   add_adapter_options(args, o.model);
   args.group("Calibration");
   args.texts("--data", o.data, "FILE",
              "Text that was not trained on (text or JSONL, as train reads it); may be repeated, FILE:0.3 "
-             "gives one a "
-             "weight");
+             "gives one a weight");
   args.texts("--check", o.check, "FILE",
              "Text of another kind: the budgets are not found on it, only checked; may be repeated");
   args.text("-o", o.out, "DIR", "A new folder for the adapter with its table (default: into the one given)");
-  args.text("--budgets", o.budgets, "B,B,…", "The grid: each must be met (of the default one, what can be)");
+  args.text("--budgets", o.budgets, "B,B,…",
+            "The grid: each must be met within 5 points (of the default one, what can be); a miss of more "
+            "than 1 is a warning");
   args.text(
       "--quality", o.quality, "Q,Q,…",
-      "Also find the smallest budget that keeps kl=NATS a token, or ppl=RATIO, against the model without the "
-      "method: an upper 95 % bound on the worst kind of text");
+      "Also find the smallest budget that keeps kl=NATS a token, or ppl=RATIO, against the base at full "
+      "depth, without the adapter: an upper 95 % bound on the worst kind of text");
   args.integer("--tokens", o.tokens, "Tokens of the text that are used; a third as many again to check with",
                kFewestTokens, 1 << 24);
   args.integer("--window", o.window,
@@ -268,7 +293,9 @@ int run_calibrate(const Arguments& arguments) {
   args.text("--chat-template", o.chat_template, "NAME",
             "Format of conversations in JSONL (default: the model's own)");
   args.flag("--prompts-as-chat", o.prompts_as_chat, "Write prompts and answers of JSONL as conversations");
-  if (!args.parse(arguments)) return 0;
+}
+
+void check_options(const Args& args, Options& o) {
   check_model_options(args, o.model);
   if (o.data.empty()) throw UsageError("--data is missing: text that was not trained on");
   if (o.model.force_adapter && o.out.empty())
@@ -277,46 +304,49 @@ int run_calibrate(const Arguments& arguments) {
         "with -o");
   if (!o.out.empty() && std::filesystem::exists(o.out))
     throw UsageError(fmt::format("-o must name a new folder, {} is there already", printable(o.out)));
-  const std::vector<float> budgets = parse_budgets(o.budgets);
+}
 
+std::vector<QualityLimit> parse_limits(const std::string& text) {
   std::vector<QualityLimit> limits;
-  if (!o.quality.empty()) {
-    for (const std::string& word : split_list("--quality", o.quality)) limits.push_back(quality_option(word));
-  }
+  if (text.empty()) return limits;
+  for (const std::string& word : split_list("--quality", text)) limits.push_back(quality_option(word));
+  return limits;
+}
+
+}  // namespace
+
+int run_calibrate(const Arguments& arguments) {
+  Args args("calibrate",
+            "Finds a method's thresholds for a grid of budgets on held-out text and stores them.",
+            "fathom calibrate -m model.gguf --adapter routers --data held-out.txt");
+  Options o;
+  add_options(args, o);
+  if (!args.parse(arguments)) return 0;
+  check_options(args, o);
+  CalibrateOptions options;
+  options.budgets = parse_budgets(o.budgets);
+  options.all_budgets = args.given("--budgets");
+  const std::vector<QualityLimit> limits = parse_limits(o.quality);
 
   Session session(o.model);
   if (!session.method()) throw UsageError("calibrate needs a method: give its adapter with --adapter");
   Texts texts = read_texts(o, session);
   if (!limits.empty()) check_for_quality(texts.check);
-  CalibrateOptions options;
-  options.budgets = budgets;
-  options.all_budgets = args.given("--budgets");
   options.k_type = session.cache_options().k_type;
   options.v_type = session.cache_options().v_type;
   options.check = std::move(texts.check);
   options.cancel = &interrupted();
-  Progress progress("calibrating", static_cast<int64_t>(budgets.size()) * kPassesOfABudget);
+  Progress progress("calibrating", std::ssize(options.budgets) * kPassesOfABudget);
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
-  Calibration table =
-      calibrate(session.ctx(), session.model(), *session.method(), texts.calibration, options);
-  for (const QualityLimit& limit : limits)
-    table.qualities.push_back(
-        calibrate_quality(session.ctx(), session.model(), *session.method(), table, limit, options));
-  for (const CalibrationPoint& point : table.asked()) {
-    for (size_t kind = 0; kind < table.kinds.size(); ++kind) {
-      if (std::abs(point.of_kinds[kind] - point.budget) > 0.02f)
-        log_warn(fmt::format(
-            "a budget of {:g} came out as {:.3f} on other text ({}): more of it may help (--tokens)",
-            point.budget, point.of_kinds[kind], printable(table.kinds[kind])));
-    }
-  }
-  const std::optional<Divergence> to_base = distance_to_base(session, o, options);
+  const Found found = find_table(session, o, limits, texts.calibration, options);
+  warn_about_misses(found.table);
   if (interrupted()) throw CalibrationCancelled();
-  const std::string folder = store(session, o, table);
+
+  const std::string folder = store(session, o, found.table);
   if (o.model.json) {
-    print_json(table_json(table, to_base, folder));
+    print_json(table_json(found.table, found.to_base, folder));
   } else {
-    print(table_text(table, to_base, budgets.size(), texts.tokens, folder));
+    print(table_text(found.table, found.to_base, options.budgets.size(), texts.tokens, folder));
   }
   return 0;
 }

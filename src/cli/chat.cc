@@ -4,14 +4,17 @@
 #include <optional>
 
 #include "base/format.h"
+#include "base/json_depth.h"
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "cli/drafting.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
 #include "cli/output.h"
+#include "cli/prefill_bar.h"
 #include "cli/savings_line.h"
 #include "cli/verbs.h"
+#include "infer/batch_source.h"
 #include "io/atomic_file.h"
 
 namespace fathom {
@@ -20,11 +23,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kHelp =
-    "/exit ends, /reset forgets the conversation, /retry answers again, /budget B sets how much runs (own: "
-    "the "
-    "method's own rule), /save FILE and /load FILE keep a conversation as JSON, /help shows this; a line "
-    "that "
-    "ends with \\ goes on in the next; Ctrl-C cuts an answer short\n";
+    "/exit ends, /reset forgets the conversation, /retry answers again, "
+    "/budget B sets how much runs (own: as the program was started), "
+    "/save FILE and /load FILE keep a conversation as JSON, /help shows this; "
+    "a line that ends with \\ goes on in the next; Ctrl-C cuts an answer short\n";
 
 struct Options {
   ModelOptions model;
@@ -42,20 +44,38 @@ BatcherOptions engine_options(const Session& session, const Options& o) {
   return options;
 }
 
-std::vector<ChatMessage> read_messages(const std::string& path) {
-  const Json json = Json::parse(read_text_file(path), nullptr, false);
-  if (!json.is_object() || !json.contains("messages") || !json["messages"].is_array())
-    fail("{}: expected a JSON object with the list \"messages\"", printable(path));
-  std::vector<ChatMessage> messages;
-  for (const Json& turn : json["messages"]) {
-    const auto text = [&](const char* key) {
-      if (!turn.is_object() || !turn.contains(key) || !turn[key].is_string())
-        fail("{}: message {} needs the text \"{}\"", printable(path), messages.size(), key);
-      return turn[key].get<std::string>();
-    };
-    messages.push_back({text("role"), text("content")});
+size_t first_question(const std::vector<ChatMessage>& messages) {
+  return !messages.empty() && messages.front().role == "system" ? 1 : 0;
+}
+
+// /retry and --context-shift take a question and its answer away together.
+void check_turns(const std::vector<ChatMessage>& messages) {
+  const size_t first = first_question(messages);
+  for (size_t i = first; i < messages.size(); ++i) {
+    const char* expected = (i - first) % 2 == 0 ? "user" : "assistant";
+    if (messages[i].role != expected)
+      fail("messages[{}]: expected the role {}, got {}", i, expected, messages[i].role);
   }
+  if ((messages.size() - first) % 2 != 0) fail("expected an answer after the last question");
+}
+
+std::vector<ChatMessage> messages_in(const std::string& text) {
+  check_json_depth(text, "the JSON");
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("messages"))
+    fail("expected a JSON object with the list \"messages\"");
+  std::vector<ChatMessage> messages = chat_messages_of(json["messages"]);
+  check_turns(messages);
   return messages;
+}
+
+std::vector<ChatMessage> read_messages(const std::string& path) {
+  const std::string text = read_text_file(path);
+  try {
+    return messages_in(text);
+  } catch (const UserError& error) {
+    fail("{}: {}", printable(path), error.what());
+  }
 }
 
 class Conversation {
@@ -86,7 +106,14 @@ class Conversation {
     messages_.push_back({"user", question});
     try {
       const std::vector<int32_t> prompt = fitting_prompt();
-      GenerateResult result = generator_.run(prompt, options_);
+      PrefillBar bar(std::ssize(prompt));
+      GenerateOptions options = options_;
+      options.on_prefill = [&](int64_t rows) { bar.read(rows); };
+      options.on_text = [&](const TextPiece& piece) {
+        bar.end();
+        if (options_.on_text) options_.on_text(piece);
+      };
+      GenerateResult result = generator_.run(prompt, options);
       messages_.push_back({"assistant", result.text});
       return result;
     } catch (const UserError&) {
@@ -117,7 +144,7 @@ class Conversation {
   }
   void load(const std::string& path) {
     messages_ = read_messages(path);
-    start_ = !messages_.empty() && messages_.front().role == "system" ? 1 : 0;
+    start_ = first_question(messages_);
   }
 
  private:
@@ -160,7 +187,7 @@ class Talk {
     const std::string word = line.size() > command.size() ? line.substr(command.size() + 1) : "";
     if (line == "/exit" || line == "/quit" || line == "/bye") return false;
     if (line == "/help") {
-      print(kHelp);
+      o_.model.json ? log_info(kHelp) : print(kHelp);
     } else if (line == "/reset") {
       conversation_.reset();
     } else if (line == "/retry") {
@@ -301,7 +328,7 @@ int run_chat(const Arguments& arguments) {
   session.make_cache(-1, 1, EngineOptions().rows);
   LineReader lines;
   if (lines.is_terminal() && !o.model.json) print(kHelp);
-  if (lines.is_terminal()) log_rule(session);
+  log_rule(session);
   Conversation conversation(session, std::move(chat), std::move(options), o);
   Talk talk(session, conversation, o, lines.is_terminal());
   return converse(talk, lines);

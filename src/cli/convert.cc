@@ -71,7 +71,8 @@ int run_convert(const Arguments& arguments) {
   bool force = false;
   args.text("-o,--output", out, "OUT", "FILE.gguf, FILE.safetensors, or a folder");
   args.text("--dtype,--type", o.dtype, "TYPE",
-            "Type of the matrices (default: as stored; in a folder, block formats become f32)");
+            "Type of the matrices, embedding and output among them, which quantize keeps finer (default: as "
+            "stored; in a folder, block formats become f32)");
   args.text("--adapter", o.adapter, "DIR",
             "Merge the LoRA of this adapter; its method goes beside the model");
   args.flag("--force-adapter", o.force_adapter,
@@ -99,9 +100,11 @@ int run_convert(const Arguments& arguments) {
                                   ? save_one_safetensors(*loaded.ctx, loaded.model, out, dtype)
                                   : save_hf(*loaded.ctx, loaded.model, out, dtype);
   if (!out.ends_with(".safetensors")) {
-    if (adapter && !adapter->policy->is_dense())
+    if (adapter) {
       write_method(*loaded.ctx, loaded.model, std::move(*adapter), out);
-    if (!adapter) write_own_method(*loaded.ctx, loaded.model, out);
+    } else {
+      write_own_method(*loaded.ctx, loaded.model, out);
+    }
   }
   report_written(summary, out, o.json);
   return 0;

@@ -68,9 +68,11 @@ void log_drafts(const DraftChoice& choice, const GenerateResult& result) {
   if (choice.speculate.empty()) return;
   const SpeculationCounts& s = result.stats.speculation;
   if (s.drafted == 0)
-    return log_info(fmt::format(
-        "no token was drafted: by its count of passes plain decoding was cheaper for these {} tokens",
-        result.ids.size()));
+    return log_info(fmt::format("no token was drafted: {} these {} tokens",
+                                choice.speculate == "auto"
+                                    ? "by its count of passes plain decoding was cheaper for"
+                                    : "nothing in the text so far had a continuation to look up for",
+                                result.ids.size()));
   const std::string source = s.looked_up > 0 ? fmt::format(" ({} of them looked up)", s.looked_up) : "";
   log_info(fmt::format("{} of {} drafted tokens{} stayed; {} drafting and {} verifying passes", s.accepted,
                        s.drafted, source, s.draft_passes, s.verify_passes));

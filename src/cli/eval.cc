@@ -117,6 +117,7 @@ std::string row_of(const Task& task, const std::vector<Metric>& metrics) {
 }
 
 struct Report {
+  int64_t sequences = 0;
   Json tasks = Json::object();
   std::string table =
       fmt::format("{:<28} {:>6} {:>6}  {:<20} {:>10}\n", "task", "items", "shots", "metric", "value");
@@ -135,6 +136,7 @@ bool run_task(Session& session, const Task& task, const EncodedTask& encoded, Re
   const TaskResult result = evaluate(session.feeder(), task, encoded, batch);
   if (result.cancelled) return false;
   report.seconds += result.seconds;
+  report.sequences += std::ssize(result.items);
   report.tasks[task.spec.name] = task_json(task, encoded, result);
   report.table += row_of(task, result.metrics);
   for (size_t i = 0; i < result.items.size(); ++i)
@@ -144,6 +146,7 @@ bool run_task(Session& session, const Task& task, const EncodedTask& encoded, Re
 }
 
 void print_report(Session& session, const Report& report, int64_t cut, bool json) {
+  log_savings(session, session.feeder().books(), asked_budget(session), report.sequences);
   const Savings savings = session.feeder().savings();
   if (!json) {
     std::string text = report.table + fmt::format("{:.1f} s", report.seconds);

@@ -7,10 +7,10 @@
 #include "base/fields.h"
 #include "base/format.h"
 #include "base/log.h"
-#include "base/progress.h"
 #include "cli/generate_options.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "cli/prefill_bar.h"
 #include "cli/savings_line.h"
 #include "cli/verbs.h"
 #include "infer/writer.h"
@@ -81,11 +81,9 @@ nlohmann::ordered_json to_json(const Pieces& pieces) {
 class Screen {
  public:
   Screen(const Options& o, int64_t layers, int64_t prompt)
-      : json_(o.model.json), shades_(!json_ && o.shades.shades()), layers_(layers) {
-    bar_.emplace("reading the prompt", prompt, std::chrono::seconds(1));
-  }
+      : json_(o.model.json), shades_(!json_ && o.shades.shades()), layers_(layers), bar_(prompt) {}
 
-  void read(int64_t rows) { bar_->add(rows - std::exchange(read_, rows)); }
+  void read(int64_t rows) { bar_.read(rows); }
   void show(const TextPiece& piece) {
     end();
     if (json_) {
@@ -95,7 +93,7 @@ class Screen {
     const std::string shown = for_terminal(piece.text);
     print(shades_ ? shaded(shown, piece.depth, layers_) : shown);
   }
-  void end() { bar_.reset(); }  // wipes the bar
+  void end() { bar_.end(); }
   void legend() const {
     if (shades_) print(depth_legend(layers_));
   }
@@ -103,8 +101,8 @@ class Screen {
 
  private:
   bool json_, shades_;
-  int64_t layers_, read_ = 0;
-  std::optional<Progress> bar_;
+  int64_t layers_;
+  PrefillBar bar_;
   Pieces pieces_;
 };
 

@@ -93,6 +93,7 @@ struct Outcome {
   BatchRunResult run;
   int64_t requests = 0, kept = 0, done = 0, failed = 0;  // kept: there before this run
   double seconds = 0;
+  bool own_budgets = false;  // some requests name their own
 
   double tokens_per_s() const { return seconds > 0 ? static_cast<double>(run.generated) / seconds : 0; }
 };
@@ -120,6 +121,16 @@ void print_outcome(const Outcome& r, const GenerateChoice& o, Session& session) 
   print_json(out);
 }
 
+// The output and the file beside it may not be the prompts' own.
+void refuse_to_overwrite_prompts(const BatchChoice& batch) {
+  for (const std::string& out : {batch.output, batch.output + ".run.json"}) {
+    std::error_code error;
+    if (std::filesystem::equivalent(batch.input, out, error))
+      throw UsageError(fmt::format("-o {}: {} is the file with the prompts; write somewhere else",
+                                   printable(batch.output), printable(out)));
+  }
+}
+
 // Names the requests that could not be answered, the first ones of many.
 class Failures {
  public:
@@ -136,9 +147,11 @@ Outcome answer_all(const GenerateChoice& o, Session& session, const BatchSource&
                    BatchOutput& output) {
   BatcherOptions how = session.engine_options();
   how.rows = std::max<int64_t>(EngineOptions().rows, 2 * o.batch.parallel);
-  session.make_cache(longest_request(source, output.done()), o.batch.parallel, how.rows);
+  const BatchPlan plan = plan_batch(source, output.done(), &interrupted());
+  session.make_cache(plan.longest, o.batch.parallel, how.rows);
   log_rule(session);
-  Outcome outcome{.run = {}, .requests = source.size(), .kept = output.done()};
+  Outcome outcome{
+      .run = {}, .requests = source.size(), .kept = output.done(), .own_budgets = plan.own_budgets};
   Progress bar("answering", source.size() - output.done());
   Failures failures;
   BatchRunOptions options;
@@ -207,10 +220,12 @@ int run_generate_batch(const Args& args, const GenerateChoice& o) {
                                              .chat_template = o.chat_template,
                                              .system = o.system});
   if (source.size() == 0) fail("{}: there are no lines in it", printable(o.batch.input));
+  refuse_to_overwrite_prompts(o.batch);
   BatchOutput output(o.batch.output, identity_of(o, session, source, defaults.sampler), o.batch.force);
   const Outcome outcome = answer_all(o, session, source, output);
   print_outcome(outcome, o, session);
-  log_savings(session, session.feeder().books(), asked_budget(session), outcome.requests, !drafts);
+  log_savings(session, session.feeder().books(), outcome.own_budgets ? std::nullopt : asked_budget(session),
+              outcome.requests - outcome.kept, !drafts);
   if (outcome.run.cancelled) return kInterruptedExit;
   if (outcome.failed > 0)
     fail("{} of {} requests could not be answered: their lines in {} say why", outcome.failed,

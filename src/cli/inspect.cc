@@ -6,7 +6,7 @@
 #include "base/progress.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/savings_line.h"
 #include "cli/verbs.h"
 #include "infer/score.h"
 #include "report/inspection.h"
@@ -78,6 +78,7 @@ int run_inspect(const Arguments& arguments) {
   if (count == 0) fail("inspect: the text has no tokens");
   Figures figures(o.folder);
   session.make_cache(count);
+  log_rule(session);
 
   Trace trace;
   session.feeder().record(&trace);
@@ -88,6 +89,7 @@ int run_inspect(const Arguments& arguments) {
   options.on_progress = [&](int64_t done) { progress.add(done); };
   const ScoreResult result = score(session.feeder(), ids, options);
   if (result.cancelled) return kInterruptedExit;
+  log_savings(session, session.feeder().books(), asked_budget(session));
 
   Inspection in{.model = o.model.model,
                 .method = session.method() ? session.method()->name() : "dense",

@@ -17,8 +17,8 @@ class LineReader {
   bool is_terminal() const { return editor_ != nullptr; }
 
   // The next message without its line end; none at the end of the input or after Ctrl-C. A line that ends
-  // with a backslash goes on in the next one. On a terminal, text that is pasted is one message, whatever
-  // line ends it has.
+  // with a backslash goes on in the next one; Ctrl-C drops the lines before it, too. On a terminal, text
+  // that is pasted is one message, whatever line ends it has, and a message is UTF-8, whatever the locale.
   std::optional<std::string> next();
 
  private:

@@ -52,7 +52,7 @@ int dispatch(const Arguments& all) {
   if (all.empty()) throw UsageError("a verb is missing (fathom -h lists them)");
   const std::string& first = all.front();
   if (first == "-h" || first == "--help" || first == "help") return print_usage(), 0;
-  if (first == "--version" || first == "-V" || first == "version") return print_version(), 0;
+  if (first == "--version" || first == "-V" || first == "-v" || first == "version") return print_version(), 0;
   return run_verb(first, Arguments(all.begin() + 1, all.end()));
 }
 

@@ -53,9 +53,10 @@ std::pair<int32_t, float> parse_bias(const std::string& text) {
 
 void add_model_options(Args& args, ModelOptions& o, bool runs) {
   args.group("Model");
-  args.text("-m,--model", o.model, "MODEL",
-            "Hugging Face folder, .gguf, llama2.c .bin (with --tokenizer), org/name from the local Hugging "
-            "Face cache, or builtin");
+  args.text(
+      "-m,--model", o.model, "MODEL",
+      "Hugging Face folder, .gguf, llama2.c .bin (with --tokenizer), a checkpoint of train, org/name from "
+      "the local Hugging Face cache, or builtin");
   args.text("--tokenizer", o.tokenizer, "FILE", "Tokenizer, when the model's own files hold none");
   args.flag("--no-mmap", o.no_mmap, "Read the file into memory instead of mapping it");
   args.flag("--json", o.json, "Print one JSON object and nothing else on stdout");

@@ -75,7 +75,8 @@ Tensor converted(Context& ctx, const Tensor& matrix, DType type) {
   return matrix.shape().last() % traits(type).block == 0 ? convert_tensor(ctx, matrix, type) : matrix;
 }
 
-void convert_model(Context& ctx, Model& model, const Types& types) {
+// Returns what to say of it once it is written.
+std::vector<std::string> convert_model(Context& ctx, Model& model, const Types& types) {
   const Tensor embedding = model.weights.embedding, output = model.weights.output;
   convert_weights(ctx, model, types.matrices, true);
   model.weights.embedding = converted(ctx, embedding, types.embedding);
@@ -85,12 +86,15 @@ void convert_model(Context& ctx, Model& model, const Types& types) {
     const bool ends = spec.tensor == &model.weights.embedding || spec.tensor == &model.weights.output;
     kept += spec.matrix && !ends && spec.tensor->dtype() != types.matrices;
   }
+  std::vector<std::string> notes;
   if (kept > 0)
-    log_info(fmt::format("{} matrices whose rows are no whole blocks of {} stay as they were", kept,
-                         name_of(types.matrices)));
+    notes.push_back(fmt::format("{} matrices whose rows are no whole blocks of {} stay as they were", kept,
+                                name_of(types.matrices)));
   if (types.embedding != types.matrices || types.output != types.matrices)
-    log_info(fmt::format("the embedding is {}, the output matrix {}",
-                         name_of(model.weights.embedding.dtype()), name_of(model.weights.output.dtype())));
+    notes.push_back(fmt::format("the embedding is {}, the output matrix {}",
+                                name_of(model.weights.embedding.dtype()),
+                                name_of(model.weights.output.dtype())));
+  return notes;
 }
 
 }  // namespace
@@ -105,8 +109,9 @@ int run_quantize(const Arguments& arguments) {
   refuse_to_overwrite(loaded.model, o.out, o.force);
   const Types types = types_of(o, loaded.model);
   warn_about_source(weight_type_name(loaded.model), types.matrices);
-  convert_model(*loaded.ctx, loaded.model, types);
+  const std::vector<std::string> notes = convert_model(*loaded.ctx, loaded.model, types);
   const SaveSummary summary = save_gguf(*loaded.ctx, loaded.model, o.out);
+  for (const std::string& note : notes) log_info(note);
   write_own_method(*loaded.ctx, loaded.model, o.out);
   report_written(summary, o.out, o.model.json);
   return 0;

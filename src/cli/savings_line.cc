@@ -47,7 +47,9 @@ void log_rule(const Session& session) {
   log_info(fmt::format(
       "{}, without a budget: {}; {}", session.method()->name(),
       session.trained_rule() ? "the share runs that ran in training" : session.method()->own_rule(),
-      budgets.empty() ? "it has no calibrated budgets" : "calibrated budgets: " + budget_list(budgets)));
+      !budgets.empty()             ? "calibrated budgets: " + budget_list(budgets)
+      : session.budgets()->empty() ? "it has no calibrated budgets"
+                                   : "a list, which takes any budget"));
 }
 
 void log_savings(const Session& session, const WorkBooks& books, std::optional<double> budget,

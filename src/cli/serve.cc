@@ -12,10 +12,12 @@
 #include "cli/savings_line.h"
 #include "cli/serve_options.h"
 #include "cli/verbs.h"
+#include "infer/engine.h"
 #include "infer/writer.h"
 #include "serve/api.h"
 #include "serve/http_server.h"
 #include "serve/json_mask.h"
+#include "serve/shutdown.h"
 
 namespace fathom {
 namespace {
@@ -54,13 +56,13 @@ struct Served {
     session.tokenizer();  // none: its error says what to give
     if (o.speculate) session.use_drafts({}, &interrupted());
     BatcherOptions how = session.engine_options();
-    how.waiting = o.queue;
+    how.waiting = o.api.queue;
     how.most_answers = o.api.limits.choices;
     how.rows = std::max(how.rows, 2 * o.api.parallel);
     const bool on_cpu = o.model.device == "cpu";
     const int64_t bytes = o.cache_bytes > 0 ? o.cache_bytes : on_cpu ? available_memory() / 2 : 0;
     session.make_cache(-1, o.api.parallel, how.rows, bytes);
-    engine = std::make_unique<Engine>(session.feeder(), std::move(how));
+    engine = std::make_unique<Engine>(make_engine(session.feeder(), std::move(how)));
   }
 
   ServedModel model(const ServeOptions& o) {
@@ -75,28 +77,6 @@ struct Served {
     return served;
   }
 };
-
-void wait_for(milliseconds most, const std::function<bool()>& done) {
-  const auto until = std::chrono::steady_clock::now() + most;
-  while (!done() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(20));
-}
-
-// What is being answered may end, for a while; what is left is told and cut.
-void drain(Api& api, HttpServer& server, int64_t seconds) {
-  api.drain();
-  const int64_t active = api.active();
-  if (active > 0)
-    log_info(fmt::format("shutting down: {} request{} may end within {} s", active, active == 1 ? "" : "s",
-                         seconds));
-  const auto ended = [&] { return api.active() == 0; };
-  wait_for(std::chrono::seconds(seconds), ended);
-  if (!ended()) {
-    log_warn(fmt::format("requests that are cut: {}", api.active()));
-    api.cut();
-    wait_for(milliseconds(2000), ended);
-  }
-  server.drain(milliseconds(2000));
-}
 
 void log_to_stderr(const std::string& line) {
   std::fputs((line + "\n").c_str(), stderr);
@@ -114,9 +94,12 @@ int run_serve(const Arguments& arguments) {
   watch_termination();
   if (o.api.json_logs && !o.model.quiet) o.api.log = log_to_stderr;
   Api api(o.api);
-  HttpServer server(o.http, [&](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
-    api.handle(request, reply);
-  });
+  HttpServer server(
+      o.http,
+      [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+        api.handle(std::move(request), reply);
+      },
+      [&](const HttpRefusal& refusal) { api.refused(refusal); });
   server.start();
   say_where(o, server.port());
   std::unique_ptr<Served> served;
@@ -130,7 +113,7 @@ int run_serve(const Arguments& arguments) {
   log_info(fmt::format("ready: {} in {:.2f} s, {} places, a context of {}", printable(o.api.names.front()),
                        served->session.load_seconds(), o.api.parallel, served->session.context()));
   while (!interrupted()) std::this_thread::sleep_for(milliseconds(50));
-  drain(api, server, o.drain_seconds);
+  shut_down(api, server, std::chrono::seconds(o.drain_seconds));
   if (interrupting_signal() != SIGTERM) return kInterruptedExit;
   forget_interrupt();  // being told to end is no failure
   return 0;

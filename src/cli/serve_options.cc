@@ -9,7 +9,7 @@ namespace {
 struct Written {
   int64_t port = 8080, http_threads = 2, connections = 1024, header_kb = 16, request_seconds = 30,
           idle_seconds = 75, stall_seconds = 30, ping_seconds = 15;
-  std::string body_bytes = "32M", cache_size, log_format = "text";
+  std::string body_bytes = "4M", cache_size, log_format = "text";
   double floor = 0, latency = 0.1, timeout = 600;
   std::vector<std::string> names;
 };
@@ -54,7 +54,7 @@ void add_stranger_options(Args& args, ServeOptions& o) {
 void add_limit_options(Args& args, ServeOptions& o, Written& w) {
   ApiLimits& limits = o.api.limits;
   args.group("Limits");
-  args.integer("--queue", o.queue, "Answers that may wait for a place; more are 429", 0, 1'000'000);
+  args.integer("--queue", o.api.queue, "Answers that may wait for a place; more are 429", 0, 1'000'000);
   args.number("--timeout", w.timeout, "Seconds a request may take, then 504; 0: no limit");
   args.integer("--max-choices", limits.choices, "n × prompts of a request", 1, 4096);
   args.integer("--max-request-tokens", limits.tokens, "Prompts and answers of a request together", 1,

@@ -13,7 +13,6 @@ struct ServeOptions {
   HttpServerOptions http;
   ApiOptions api;
   std::string chat_template;
-  int64_t queue = 1024;     // answers that wait
   int64_t cache_bytes = 0;  // 0: half of the free memory, or as many as full contexts need
   int64_t drain_seconds = 30;
   bool speculate = false;

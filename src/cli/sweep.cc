@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "base/progress.h"
+#include "cli/data_text.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/sweep_inputs.h"
@@ -24,11 +25,14 @@ namespace fathom {
 namespace {
 
 constexpr int64_t kSmokeItems = 8, kSmokeOrderTokens = 512;
-constexpr double kGreedyUntil = 0.5;  // or the smallest budget
+constexpr int64_t kOrderWindow = 512;  // tokens of a sequence, as `calibrate` has them
+constexpr double kGreedyUntil = 0.5;   // or the smallest budget
 
 struct Options : SweepChoice {
   TaskChoice tasks;
-  std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", data, order = "once", folder;
+  std::vector<std::string> data;
+  std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", order = "once", folder;
+  DocumentOptions documents;
   int64_t seeds = 3, seed = 0, order_tokens = 16384;
   bool smoke = false;
   bool random = false, shallow = false;
@@ -70,9 +74,14 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   args.text("--baselines", o.baselines, "LIST", "What stands beside the methods: random, shallow, or none");
   args.integer("--seeds", o.seeds, "Draws of random skipping", 1, 1000);
   args.integer("-s,--seed", o.seed, "The first of these seeds", 0, INT64_MAX / 2);
-  args.text("--data", o.data, "FILE",
-            "Text that the method was calibrated on: here the order is measured in which the shallow "
-            "baseline drops units");
+  args.texts("--data", o.data, "FILE",
+             "Text that the method was calibrated on (text or JSONL, as calibrate reads it): here the order "
+             "is measured in which the shallow baseline drops units; may be repeated, FILE:0.3 gives one a "
+             "weight");
+  args.text("--chat-template", o.documents.chat_template, "NAME",
+            "Format of conversations in JSONL (default: the model's own)");
+  args.flag("--prompts-as-chat", o.documents.prompts_as_chat,
+            "Write prompts and answers of JSONL as conversations");
   args.integer("--order-tokens", o.order_tokens, "Tokens of it that are measured on", 64, 1 << 24);
   args.choice("--order", o.order, {"once", "greedily"},
               "Each unit dropped alone, or measured again after each that went: slow, and stronger");
@@ -115,17 +124,28 @@ void check_order_text(const Options& o, SweepInputs& inputs) {
       "which units matter least (or leave it out: --baselines random)");
 }
 
-std::vector<int32_t> order_text(const Options& o, SweepInputs& inputs) {
-  const std::string text = read_input(o.data);
-  std::vector<int32_t> ids = inputs.base().tokenizer().encode(text);
-  if (text.empty() || ids.empty()) fail("{}: the text is empty", printable(o.data));
-  const auto wanted = static_cast<size_t>(o.order_tokens);
-  if (ids.size() < wanted)
-    log_warn(
-        fmt::format("{}: {} tokens, of {} to measure the order of units on (--order-tokens): all are used",
-                    printable(o.data), ids.size(), wanted));
-  ids.resize(std::min(ids.size(), wanted));
-  return ids;
+struct OrderText {
+  std::vector<std::vector<int32_t>> sequences;
+  int64_t tokens = 0;
+};
+
+OrderText order_text(const Options& o, const Session& base) {
+  OrderText text;
+  for (DataText& file : read_data(o.data, base.tokenizer(), o.documents, o.order_tokens,
+                                  std::min(kOrderWindow, base.context()))) {
+    int64_t found = 0;
+    for (std::vector<int32_t>& ids : file.sequences) {
+      found += std::ssize(ids);
+      text.sequences.push_back(std::move(ids));
+    }
+    if (found == 0) fail("{}: the text is empty", printable(file.path));
+    if (found < file.tokens)
+      log_warn(
+          fmt::format("{}: {} tokens, of {} to measure the order of units on (--order-tokens): all are used",
+                      printable(file.path), found, file.tokens));
+    text.tokens += found;
+  }
+  return text;
 }
 
 struct Shallower {
@@ -140,7 +160,9 @@ std::optional<Shallower> prepare_shallow(const Options& o, SweepInputs& inputs) 
   if (o.shallow && !plan.shallow) log_info("no shallower models: name dense ones with --also");
   if (!plan.shallow) return Shallower{};
   if (!needs_order(o, inputs)) return Shallower{"between the dense models that were named"};
-  const std::string words = "the same model without the units that matter least, between neighbouring depths";
+  std::string words = "the same model without the units that matter least, between neighbouring depths";
+  if (!inputs.with_lora().empty())
+    words += fmt::format("; the base's weights, without the LoRA of {}", fmt::join(inputs.with_lora(), ", "));
   Context& ctx = inputs.base().ctx();
   if (o.data.empty()) {
     log_info(fmt::format("--smoke without --data: the order of units is measured on {} tokens of our own",
@@ -156,12 +178,23 @@ std::optional<Shallower> prepare_shallow(const Options& o, SweepInputs& inputs) 
   if (o.order == "greedily") options.search = OrderSearch::kGreedily;
   for (const std::optional<double>& budget : o.asked)
     options.until = std::min(options.until, budget.value_or(1));
-  const std::vector<int32_t> ids = order_text(o, inputs);
+  const OrderText text = order_text(o, inputs.base());
   const std::optional<DropOrder> order =
-      drop_order(ctx, inputs.base().model(), ids, options, o.folder + "/order.json");
+      drop_order(ctx, inputs.base().model(), text.sequences, options, o.folder + "/order.json");
   if (!order) return std::nullopt;
   plan.drop_order = order->units;
-  return Shallower{words, fmt::format("{}, on {} tokens of {}", o.order, ids.size(), o.data)};
+  return Shallower{words,
+                   fmt::format("{}, on {} tokens of {}", o.order, text.tokens, fmt::join(o.data, ", "))};
+}
+
+// A LoRA is other weights than the base's: what the baselines of such an adapter run on. "": there is none.
+std::string lora_note(const SweepInputs& inputs) {
+  const bool random = inputs.plan.seeds > 0, dropped = !inputs.plan.drop_order.empty();
+  if (inputs.with_lora().empty() || !(random || dropped)) return "";
+  return fmt::format("{}: {}{}{}", fmt::join(inputs.with_lora(), ", "),
+                     random ? "random skipping runs on the weights with the LoRA" : "",
+                     random && dropped ? "; " : "",
+                     dropped ? "the shallower models are the base's, without the LoRA" : "");
 }
 
 SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& base) {
@@ -240,6 +273,8 @@ int run_sweep(const Arguments& arguments) {
   plan.seed = static_cast<uint64_t>(o.seed);
   const std::optional<Shallower> shallower = prepare_shallow(o, inputs);
   if (!shallower) return say_interrupted();
+  const std::string note = lora_note(inputs);
+  if (!note.empty()) log_info(note);
 
   Progress progress("sweeping", expected_items(plan));
   plan.runner.on_progress = [&](int64_t items) { progress.add(items); };
@@ -255,6 +290,7 @@ int run_sweep(const Arguments& arguments) {
   SweepInfo info = info_of(o, inputs, inputs.base());
   info.shallower = shallower->words;
   if (!shallower->order.empty()) info.settings.emplace_back("order of units", shallower->order);
+  if (!note.empty()) info.settings.emplace_back("beside a LoRA", note);
   write_sweep(info, *points, figures);
   print_results(o, info, *points, figures.files());
   return 0;

@@ -92,7 +92,8 @@ void SweepInputs::add_adapter(const std::string& folder) {
   options.adapter = folder;
   const Session& session = sessions_.emplace_back(options);
   models_.push_back({sessions_.back().ctx(), session.model()});
-  add_method(label_of(folder), models_.back(), session.adapter(), folder, true);
+  add_method(label_of(folder), models_.back(), session.adapter(), folder, false);
+  with_lora_.push_back(plan.methods.back().label);
 }
 
 void SweepInputs::add_method(const std::string& label, const SweepModel& model, const Adapter& adapter,

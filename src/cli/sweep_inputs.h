@@ -26,6 +26,8 @@ class SweepInputs {
   Session& base() { return sessions_.front(); }
   int64_t context() const;  // of the shortest
   bool has_other_dense() const;
+  // Labels of the adapters that have a LoRA.
+  const std::vector<std::string>& with_lora() const { return with_lora_; }
 
   SweepPlan plan;
 
@@ -40,6 +42,7 @@ class SweepInputs {
   std::deque<Session> sessions_;
   std::deque<SweepModel> models_;
   std::deque<Adapter> adapters_;
+  std::vector<std::string> with_lora_;
 };
 
 }  // namespace fathom

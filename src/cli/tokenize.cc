@@ -70,6 +70,7 @@ int run_tokenize(const Arguments& arguments) {
     return 0;
   }
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
+  warn_about_bytes(text);
   const std::vector<int32_t> ids =
       tokenizer->encode(text, {.add_special = !o.no_special, .parse_special = !o.literal});
   if (o.model.json) {

@@ -179,11 +179,14 @@ void refuse_old_run(const Options& o) {
   }
 }
 
-// The files of an adapter, from the last checkpoint to the folder that was asked for; the config comes last.
-// A LoRA has the type that its products had in training.
+// The files of an adapter, from the last checkpoint to the folder that was asked for. The config of an
+// earlier one goes first and the new one comes last: a folder that is half written is no adapter. A LoRA has
+// the recipe's precision.
 void publish_adapter(Context& ctx, const Recipe& recipe, const Model& model, const std::string& checkpoint,
                      const std::string& out) {
   const std::string from = checkpoint + "/skip/";
+  std::error_code error;
+  fs::remove(out + "/adapter_config.json", error);
   if (recipe.train.lora.rank > 0) {
     Model adapted;
     adapted.config = model.config;
@@ -223,6 +226,7 @@ void report(const Options& o, const TrainResult& result, bool trains, const std:
         fmt::format("nothing had to be trained{}, {}\n",
                     result.validation_ce >= 0 ? fmt::format(": validation {:.4f}", result.validation_ce) : "",
                     printable(adapter.empty() ? result.checkpoint : adapter)));
+  if (result.checkpoint.empty()) return print("step 0: nothing was trained, and nothing is stored\n");
   const std::string ce =
       std::isfinite(result.ce) ? fmt::format("cross-entropy {:.4f}", result.ce) : "nothing measured";
   print(fmt::format("step {}: {}{}, {:.0f} tokens/s, skipped {:.1f} %, {}\n", result.steps, ce,
@@ -248,6 +252,11 @@ int run_recipe(const Options& o, bool tune) {
                        recipe.train.last_step()));
   if (o.all_weights)
     log_info(fmt::format("all weights train: the result is a model, {}/last", printable(o.out)));
+  if (trained_numbers(trainer) == 0 && recipe.method->own_rule() == std::string_view("everything runs"))
+    log_warn(
+        fmt::format("{} has nothing to train beside the base, and as it is set everything runs: change its "
+                    "settings (fathom train -h), or train the base, too, with --all-weights",
+                    recipe.method->name()));
   const TrainResult result = trainer.run(interrupted());
   const bool adapter = tune && !o.all_weights && !result.checkpoint.empty();
   if (adapter) publish_adapter(ctx, recipe, model, result.checkpoint, o.out);

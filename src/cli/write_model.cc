@@ -16,6 +16,9 @@ void refuse_to_overwrite(const Model& model, const std::string& out, bool force)
   if (std::filesystem::equivalent(model.path, out, error)) {
     throw UsageError(fmt::format("-o {}: this is the model itself; write somewhere else", printable(out)));
   }
+  if (std::filesystem::is_directory(out, error))
+    throw UsageError(
+        fmt::format("-o {}: the folder is there already: give the name of a new one", printable(out)));
   if (force) return;
   if (std::filesystem::is_regular_file(out, error))
     throw UsageError(fmt::format("-o {}: the file is there already: --force replaces it", printable(out)));
@@ -26,7 +29,19 @@ void refuse_to_overwrite(const Model& model, const std::string& out, bool force)
                     printable(out), printable(old)));
 }
 
+namespace {
+
+// A folder that is no method of ours stays, and then no other can be written there.
+void remove_method(const std::string& out) {
+  const std::string old = own_method(out);
+  if (!old.empty() && std::filesystem::exists(old + "/adapter_config.json")) std::filesystem::remove_all(old);
+}
+
+}  // namespace
+
 void write_method(Context& ctx, const Model& model, Adapter adapter, const std::string& out) {
+  remove_method(out);
+  if (adapter.policy->is_dense()) return;
   adapter.extra.projections.clear();  // it belongs to the model that is written
   Model written = model;
   written.lora = adapter.lora;
@@ -34,13 +49,9 @@ void write_method(Context& ctx, const Model& model, Adapter adapter, const std::
 }
 
 void write_own_method(Context& ctx, const Model& model, const std::string& out) {
-  const std::string own = own_method(model.path), old = own_method(out);
-  Adapter adapter;
-  if (!own.empty()) adapter = load_adapter(ctx, own, model, true);
-  // A folder that is no method of ours stays, and then no other can be written there.
-  if (!old.empty() && std::filesystem::exists(old + "/adapter_config.json")) std::filesystem::remove_all(old);
-  if (own.empty()) return;
-  write_method(ctx, model, std::move(adapter), out);
+  const std::string own = own_method(model.path);
+  if (own.empty()) return remove_method(out);
+  write_method(ctx, model, load_adapter(ctx, own, model, true), out);
 }
 
 void report_written(const SaveSummary& summary, const std::string& out, bool json) {

@@ -50,7 +50,7 @@ std::vector<std::string> generate_items(Feeder& feeder, std::span<const ItemRequ
   std::vector<Asked> asked;
   for (const size_t item : order) {
     std::unique_ptr<Lane> lane = std::move(batcher.prepare(request_for(prompts[item], rules)).front());
-    asked.push_back({item, Answer(lane->out)});
+    asked.push_back({item, make_answer(lane->out)});
     batcher.add(std::move(lane));
   }
   const Tokenizer& tokenizer = *feeder.model().tokenizer;

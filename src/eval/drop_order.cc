@@ -17,12 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kSequence = 512;  // tokens of a sequence, and of a pass
+constexpr int64_t kRowsOfAPass = 512;
 constexpr int64_t kVersion = 1;
 constexpr const char* kFormat = "fathom-drop-order";
 
-int64_t sequence_length(const Model& model) {
-  return std::min(kSequence, model.config.context);
+int64_t rows_of_a_pass(const Model& model) {
+  return std::min(kRowsOfAPass, model.config.context);
 }
 
 std::string search_name(const DropOrderOptions& options) {
@@ -30,11 +30,13 @@ std::string search_name(const DropOrderOptions& options) {
   return options.search == OrderSearch::kOnce ? name : fmt::format("{} until {:g}", name, options.until);
 }
 
-std::string key_of(Context& ctx, const Model& model, std::span<const int32_t> tokens,
+std::string key_of(Context& ctx, const Model& model, std::span<const std::vector<int32_t>> sequences,
                    const DropOrderOptions& options) {
   Sha256 hash;
-  hash.add(fmt::format("{} {} {} {} {}", kVersion, identity_of(ctx, model), identity_of(tokens),
-                       search_name(options), sequence_length(model)));
+  hash.add(fmt::format("{} {} {} {}", kVersion, identity_of(ctx, model), search_name(options),
+                       rows_of_a_pass(model)));
+  for (const std::vector<int32_t>& ids : sequences)
+    hash.add(fmt::format(" {} {}", ids.size(), identity_of(std::span(ids))));
   return hash.hex().substr(0, 16);
 }
 
@@ -72,34 +74,43 @@ void write(const std::string& path, const std::string& key, size_t tokens, const
   write_file_atomically(path, json.dump() + "\n");
 }
 
-std::vector<Batch> passes(Context& ctx, std::span<const int32_t> tokens, size_t length) {
+// Short sequences share a pass. One that is longer than `most` rows has its own.
+std::vector<Batch> passes(Context& ctx, std::span<const std::vector<int32_t>> sequences, size_t most) {
   std::vector<Batch> batches;
-  for (size_t begin = 0; begin < tokens.size(); begin += length) {
-    std::vector<BatchRow> rows;
-    for (const int32_t token : tokens.subspan(begin, std::min(length, tokens.size() - begin)))
-      rows.push_back({token, static_cast<int32_t>(rows.size()), 0, true});
-    batches.push_back(make_batch(ctx, rows));
+  std::vector<BatchRow> rows;
+  const auto end_pass = [&] {
+    if (!rows.empty()) batches.push_back(make_batch(ctx, rows));
+    rows.clear();
+  };
+  for (const std::vector<int32_t>& ids : sequences) {
+    if (rows.size() + ids.size() > most) end_pass();
+    const int32_t sequence = rows.empty() ? 0 : rows.back().sequence + 1;
+    int32_t position = 0;
+    for (const int32_t id : ids) rows.push_back({id, position++, sequence, true});
   }
+  end_pass();
   return batches;
 }
 
 }  // namespace
 
-std::optional<DropOrder> drop_order(Context& ctx, const Model& model, std::span<const int32_t> tokens,
+std::optional<DropOrder> drop_order(Context& ctx, const Model& model,
+                                    std::span<const std::vector<int32_t>> sequences,
                                     const DropOrderOptions& options, const std::string& path) {
-  const std::string key = key_of(ctx, model, tokens, options);
+  const std::string key = key_of(ctx, model, sequences, options);
   if (std::vector<int32_t> units = read(path, key, model); !units.empty()) return DropOrder{units, true};
-  log_info(fmt::format("measuring which units matter least, {}, on {} tokens", search_name(options),
-                       tokens.size()));
+  size_t tokens = 0;
+  for (const std::vector<int32_t>& ids : sequences) tokens += ids.size();
+  log_info(fmt::format("measuring which units matter least, {}, on {} tokens", search_name(options), tokens));
   const ArenaScope scope(ctx);
-  const int64_t length = sequence_length(model);
-  const std::vector<Batch> batches = passes(ctx, tokens, static_cast<size_t>(length));
+  const int64_t length = rows_of_a_pass(model);
+  const std::vector<Batch> batches = passes(ctx, sequences, static_cast<size_t>(length));
   const std::vector<int32_t> protect;
   const PrepareInput input{model, batches, SkippedKv::kHide, true, protect, options.cancel};
   try {
     const std::vector<int64_t> found = found_order(ctx, input, options.search, options.until, length);
     const std::vector<int32_t> units(found.begin(), found.end());
-    write(path, key, tokens.size(), options, units);
+    write(path, key, tokens, options, units);
     return DropOrder{units, false};
   } catch (const PrepareCancelled&) {
     return std::nullopt;

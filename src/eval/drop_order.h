@@ -22,10 +22,11 @@ struct DropOrder {
   bool kept = false;           // the file had it
 };
 
-// The harm order (skip/harm_order.h) of these tokens, cut into sequences. `path` holds it afterwards, under a
-// key of the model, the tokens and the search. Where the file is damaged or has another key, the order is
+// The harm order (skip/harm_order.h) on these sequences of tokens. `path` holds it afterwards, under a key of
+// the model, the sequences and the search. Where the file is damaged or has another key, the order is
 // measured again. Returns none when cancelled.
-std::optional<DropOrder> drop_order(Context& ctx, const Model& model, std::span<const int32_t> tokens,
+std::optional<DropOrder> drop_order(Context& ctx, const Model& model,
+                                    std::span<const std::vector<int32_t>> sequences,
                                     const DropOrderOptions& options, const std::string& path);
 
 }  // namespace fathom

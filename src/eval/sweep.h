@@ -19,7 +19,7 @@ struct SweepMethod {
   const SweepModel& model;
   const MethodPolicy* policy = nullptr;  // null: dense, and one budget without thresholds
   std::string identity = {};             // of what it has learned
-  bool adapter = false;  // the model without it is a dense model, on which the baselines can run
+  bool adapter = false;  // the model without it (with its LoRA) is dense: random skipping can run on it
   std::vector<SweepBudget> budgets = {};
 };
 

@@ -126,7 +126,7 @@ class BatchRun {
       pending.item = source_.at(next_);
       pending.prompt_tokens = std::ssize(pending.item.request.prompt);
       auto lanes = batcher_.prepare(std::move(pending.item.request));
-      pending.answer.emplace(lanes.front()->out);
+      pending.answer = make_answer(lanes.front()->out);
       pending.item.request = {};
       pending.item.request.sampler.seed = lanes.front()->shared->request.sampler.seed;
       batcher_.add(std::move(lanes.front()));
@@ -188,17 +188,20 @@ void BatchOutput::add(const std::string& line, bool failed) {
   failed_ += failed;
 }
 
-int64_t longest_request(const BatchSource& source, int64_t first) {
-  int64_t longest = 0;
-  for (int64_t index = first; index < source.size(); ++index) {
+BatchPlan plan_batch(const BatchSource& source, int64_t first, const std::atomic<bool>* cancel) {
+  BatchPlan plan;
+  for (int64_t index = first; index < source.size() && !(cancel && *cancel); ++index) {
     try {
       const Request request = source.at(index).request;
-      if (request.max_tokens < 0) return -1;
-      longest = std::max(longest, std::ssize(request.prompt) + request.max_tokens);
+      plan.own_budgets = plan.own_budgets || request.budget != source.defaults().budget;
+      const bool endless = request.max_tokens < 0 || request.max_tokens > INT32_MAX;
+      if (endless) plan.longest = -1;
+      if (plan.longest >= 0)
+        plan.longest = std::max(plan.longest, std::ssize(request.prompt) + request.max_tokens);
     } catch (const UserError&) {  // run_batch() names it
     }
   }
-  return longest;
+  return plan;
 }
 
 BatchRunResult run_batch(Batcher& batcher, const BatchSource& source, BatchOutput& output,

@@ -49,9 +49,14 @@ struct BatchRunResult {
   bool cancelled = false;
 };
 
-// The tokens that the longest request may come to, prompt included; 0: no request can be read. -1: as many as
-// the context holds.
-int64_t longest_request(const BatchSource& source, int64_t first);
+struct BatchPlan {
+  // Tokens that the longest request may come to, prompt included; 0: no request can be read. -1: as many as
+  // the context holds.
+  int64_t longest = 0;
+  bool own_budgets = false;  // some request names its own
+};
+// Of the requests from number `first` on; no further than `cancel`.
+BatchPlan plan_batch(const BatchSource& source, int64_t first, const std::atomic<bool>* cancel = nullptr);
 
 // Answers the requests that the output does not have yet. What a line says does not depend on how many
 // requests share a pass. A request that cannot be answered becomes a line with an error.

@@ -185,9 +185,14 @@ TEST_F(Batches, AnotherRunsFileIsRefused) {
 }
 
 TEST_F(Batches, TheLongestRequestIsKnownBefore) {
-  EXPECT_EQ(longest_request(source("{\"prompt\": \"Once\", \"max_tokens\": 40}\n{broken\n"), 0),
+  EXPECT_EQ(plan_batch(source("{\"prompt\": \"Once\", \"max_tokens\": 40}\n{broken\n"), 0).longest,
             std::ssize(story_.encode("Once")) + 40);
-  EXPECT_EQ(longest_request(source("{\"prompt\": \"Once\", \"max_tokens\": -1}\n"), 0), -1);
+  for (const char* tokens : {"-1", "9223372036854775807"}) {
+    const std::string line = "{\"prompt\": \"Once\", \"max_tokens\": " + std::string(tokens) + "}\n";
+    EXPECT_EQ(plan_batch(source(line), 0).longest, -1) << tokens;
+  }
+  EXPECT_FALSE(plan_batch(source("{\"prompt\": \"Once\"}\n"), 0).own_budgets);
+  EXPECT_TRUE(plan_batch(source("{\"prompt\": \"Once\", \"budget\": 0.6}\n"), 0).own_budgets);
 }
 
 }  // namespace

@@ -31,22 +31,10 @@ void check_keys(const Json& line) {
     fail("expected either 'prompt' or 'messages', got {}", line.contains("prompt") ? "both" : "neither");
 }
 
-std::string text_at(const Json& object, const char* key) {
+std::string text_at(const Json& object, const char* key, const std::string& where = "") {
   if (!object.is_object() || !object.contains(key) || !object[key].is_string())
-    fail("'{}' must be a text", key);
+    fail("{}'{}' must be a text", where, key);
   return object[key];
-}
-
-std::vector<ChatMessage> messages_of(const Json& list) {
-  if (!list.is_array() || list.empty()) fail("'messages' must be a list with at least one message");
-  std::vector<ChatMessage> messages;
-  for (const Json& message : list) {
-    messages.push_back({text_at(message, "role"), text_at(message, "content")});
-    const std::string& role = messages.back().role;
-    if (role != "system" && role != "user" && role != "assistant")
-      fail("'role' must be system, user or assistant, got '{}'", printable(role));
-  }
-  return messages;
 }
 
 double number_at(const Json& line, const char* key) {
@@ -81,6 +69,19 @@ std::string id_of(const Json& line) {
 }
 
 }  // namespace
+
+std::vector<ChatMessage> chat_messages_of(const Json& list) {
+  if (!list.is_array()) fail("'messages' must be a list, got {}", list.type_name());
+  std::vector<ChatMessage> messages;
+  for (const Json& message : list) {
+    const std::string where = fmt::format("messages[{}]: ", messages.size());
+    messages.push_back({text_at(message, "role", where), text_at(message, "content", where)});
+    const std::string& role = messages.back().role;
+    if (role != "system" && role != "user" && role != "assistant")
+      fail("{}'role' must be system, user or assistant, got '{}'", where, printable(role));
+  }
+  return messages;
+}
 
 uint64_t batch_seed(uint64_t seed, int64_t index) {
   constexpr int kShift = 11;  // what is left is exact in every reader of JSON
@@ -139,11 +140,13 @@ void BatchSource::parse(const Line& line, BatchItem& item) const try {
     item.request.prompt = encode(text_at(json, "prompt"));
     return;
   }
-  const std::vector<ChatMessage> messages = messages_of(json["messages"]);
+  const std::vector<ChatMessage> messages = chat_messages_of(json["messages"]);
+  if (messages.empty()) fail("'messages' must be a list with at least one message");
   item.request.prompt =
       encode_chat(*model_.tokenizer, chat_template_of(model_, options_.chat_template), messages);
 } catch (const Json::exception& error) {
-  fail("this is no JSON: {}", printable(error.what()));
+  const std::string_view what = error.what();  // "[json.exception.…] parse error at line 1, …"
+  fail("this is no JSON: {}", printable(std::string(what.substr(what.find("] ") + 2))));
 }
 
 std::string BatchSource::where(int64_t index) const {

@@ -1,12 +1,14 @@
 // What an offline batch asks: the lines of a file, and texts that begin from nothing.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "infer/fathom.h"
 #include "model/model.h"
+#include "text/chat_template.h"
 
 namespace fathom {
 
@@ -36,6 +38,7 @@ class BatchSource {
   BatchItem at(int64_t index) const;
   std::string where(int64_t index) const;  // "line 3", for messages
   std::string identity() const;            // of the file
+  const Request& defaults() const { return options_.defaults; }
 
  private:
   struct Line {
@@ -53,6 +56,10 @@ class BatchSource {
   std::shared_ptr<const MappedFile> file_;  // null: none
   std::vector<Line> lines_;
 };
+
+// The list "messages" of a conversation: each has a role that chats know and a text. Any other list is a
+// UserError that names the message.
+std::vector<ChatMessage> chat_messages_of(const nlohmann::json& list);
 
 // The seed of request number `index` where it names none: the first one has the run's.
 uint64_t batch_seed(uint64_t seed, int64_t index);

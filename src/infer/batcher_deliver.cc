@@ -1,4 +1,6 @@
 // Batcher: what comes of a pass.
+#include <new>
+
 #include "base/format.h"
 #include "infer/batcher.h"
 #include "infer/broken_unit.h"
@@ -12,8 +14,8 @@ double seconds(Moment from, Moment to) {
 
 }  // namespace
 
-// What a pass gave a lane. Its error ends that lane alone. logits: (rows that wanted them, vocab); `row`: of
-// the trace, the lane's first.
+// What a pass gave a lane. Its error ends that lane alone, also where memory or a mask fails. logits: (rows
+// that wanted them, vocab); `row`: of the trace, the lane's first.
 void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
   Lane& lane = *part.lane;
   try {
@@ -25,8 +27,10 @@ void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
     const Tensor last = logits.rows(logits.dim(0) - 1, 1);
     copy_to_host(feeder_.context(), last, logits_);
     put(lane, write(lane), last, ran_by(lane, row + static_cast<size_t>(part.rows()) - 1));
-  } catch (const UserError& error) {
-    end(lane, FinishReason::kError, error.what());
+  } catch (const std::bad_alloc&) {
+    if (!lane.ended) end(lane, FinishReason::kError, "out of memory");
+  } catch (const std::exception& error) {
+    if (!lane.ended) end(lane, FinishReason::kError, error.what());
   }
 }
 
@@ -107,8 +111,11 @@ void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logi
     lane.first_token = options_.now();
     lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
   }
-  if (!token.ends) lane.depths += ran.depth;
-  if (!token.ends && !lane.shifted.empty()) lane.shifted.push_back(token.id);
+  if (!token.ends) {
+    ++stats_.generated_tokens;
+    lane.depths += ran.depth;
+    if (!lane.shifted.empty()) lane.shifted.push_back(token.id);
+  }
   lane.out->push(std::move(token));
   if (written.finish) return end(lane, *written.finish);
   if (static_cast<int64_t>(lane.tokens().size()) <= lane.request().context) return;
@@ -151,7 +158,6 @@ void Batcher::end(Lane& lane, FinishReason reason, const std::string& error) {
   }
   stats_.prompt_tokens += stats.prompt_tokens;
   stats_.reused_tokens += stats.reused_tokens;
-  stats_.generated_tokens += stats.generated;
   if (lane.drafter) stats.speculation = lane.drafter->counts();
   stats_.speculation += stats.speculation;
   ++stats_.finished[static_cast<size_t>(reason)];

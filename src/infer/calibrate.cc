@@ -192,6 +192,25 @@ void check(const CalibrationRunner& runner, const CalibrateOptions& options, Cal
   if (rows > 0) point.checked = static_cast<float>(sum / rows);
 }
 
+// Rows that run whatever the threshold score infinity: that is no score to find one on.
+void expect_scores(const std::vector<std::vector<float>>& scores, const MethodPolicy& policy) {
+  for (const std::vector<float>& unit : scores) {
+    if (std::any_of(unit.begin(), unit.end(), [](float score) { return std::isfinite(score); })) return;
+  }
+  fail(
+      "calibrate: {} gives no row of this text a score that a threshold could stand against: it has no "
+      "budgets here",
+      policy.name());
+}
+
+std::unique_ptr<Dial> make_dial(const CalibrationRunner& runner, const CalibrationText& text,
+                                const std::vector<float>& weights,
+                                const std::vector<std::vector<float>>& scores) {
+  if (*std::max_element(weights.begin(), weights.end()) > 0)
+    return std::make_unique<CommonDial>(runner, text, weights, scores);
+  return std::make_unique<UnitDial>(runner, text);
+}
+
 }  // namespace
 
 Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& policy,
@@ -204,16 +223,9 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
     weights.push_back(policy.threshold_weight(model.config, unit));
   std::vector<std::vector<float>> scores;
   const CalibrationOutcome open = runner.run(text, Thresholds(weights.size(), -INFINITY), &scores);
-  if (std::all_of(scores.begin(), scores.end(), [](const auto& unit) { return unit.empty(); }))
-    fail("calibrate: {} gives rows no score that a threshold could stand against: it has no budgets",
-         policy.name());
+  expect_scores(scores, policy);
 
-  std::unique_ptr<Dial> dial;
-  if (*std::max_element(weights.begin(), weights.end()) > 0) {
-    dial = std::make_unique<CommonDial>(runner, text, weights, scores);
-  } else {
-    dial = std::make_unique<UnitDial>(runner, text);
-  }
+  const std::unique_ptr<Dial> dial = make_dial(runner, text, weights, scores);
   scores.clear();
   // Not the lowest score itself: it may lie far out, where nothing follows for long.
   constexpr float kWhereScoresBegin = 0.005f;
@@ -226,7 +238,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   table.points.push_back(most.point);
   Search search(*dial, options, most, {dial->turn(1), 1});
   for (const float budget : budgets) {
-    constexpr float kFarOff = 0.05f;
+    constexpr float kFarOff = 0.05f;  // a smaller miss is stored, and CalibrationPoint::achieved says it
     const bool too_much = budget >= open.beta;
     Found found;
     if (!too_much) found = search.find(budget);

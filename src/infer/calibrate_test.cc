@@ -146,6 +146,25 @@ constexpr const char* kMindSequence =
 constexpr const char* kMindPrompt =
     R"({"name": "mind_skip", "pool": "prompt", "layers": [0, 1, 2, 3], "units": "block"})";
 
+// MindSkip's first rows run at any threshold: what they take is the least that can be asked for, and no score
+// of theirs is turned past.
+TEST(Calibration, RowsThatMustRunAreNoScores) {
+  Routed routed(kMindSequence);  // of six rows, two must run
+  const CalibrationText text{quiet_rows(200, 1, 6)};
+  CalibrateOptions options;
+  options.k_type = options.v_type = DType::kF32;
+  options.budgets = {0.02f};
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError);
+  options.budgets = {0.5f};
+  const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, text, options);
+  for (const CalibrationPoint& point : table.points) {
+    for (const float threshold : point.thresholds) EXPECT_LT(threshold, 1.0f) << point.budget;
+  }
+  // Sequences that end in the prefix have nothing to decide.
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(200, 1, 2)}, options),
+               UserError);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Methods, Calibrated,
     testing::Values(

@@ -7,6 +7,19 @@
 #include "infer/model_runtime.h"
 
 namespace fathom {
+namespace {
+
+// An answer that cannot be added ends alone.
+void add_to(Batcher& batcher, std::unique_ptr<Lane> lane) {
+  const std::shared_ptr<TokenQueue> out = lane->out;
+  try {
+    batcher.add(std::move(lane));
+  } catch (const std::exception& error) {
+    out->close({.reason = FinishReason::kError, .text = "", .error = error.what(), .stats = {}});
+  }
+}
+
+}  // namespace
 
 EngineThread::EngineThread(Feeder& feeder, BatcherOptions options)
     : most_(feeder.cache().sequences() + options.waiting),
@@ -31,7 +44,7 @@ EngineThread::~EngineThread() {
 std::vector<Answer> EngineThread::submit(Request request) {
   std::vector<std::unique_ptr<Lane>> lanes = batcher_.prepare(std::move(request));
   std::vector<Answer> answers;
-  for (const auto& lane : lanes) answers.emplace_back(lane->out);
+  for (const auto& lane : lanes) answers.push_back(make_answer(lane->out));
   {
     const std::lock_guard lock(mutex_);
     if (draining_) throw EngineBusy("the engine is shutting down");
@@ -59,12 +72,17 @@ EngineStats EngineThread::stats() const {
 
 // -> false: it is time to go.
 bool EngineThread::take_requests() {
-  const std::lock_guard lock(mutex_);
-  for (auto& lane : inbox_) batcher_.add(std::move(lane));
-  stats_.waiting += static_cast<int64_t>(inbox_.size());
-  inbox_.clear();
-  working_ = !batcher_.idle();
-  return !stopping_;
+  std::vector<std::unique_ptr<Lane>> came;
+  bool goes_on = true;
+  {
+    const std::lock_guard lock(mutex_);
+    came.swap(inbox_);
+    stats_.waiting += static_cast<int64_t>(came.size());
+    working_ = !came.empty() || !batcher_.idle();
+    goes_on = !stopping_;
+  }
+  for (auto& lane : came) add_to(batcher_, std::move(lane));
+  return goes_on;
 }
 
 void EngineThread::publish() {
@@ -78,10 +96,11 @@ void EngineThread::publish() {
 
 void EngineThread::run() {
   name_thread("fathom-engine");
-  while (take_requests()) {
+  for (bool goes_on = true; goes_on;) {
     bool worked = false;
     try {
-      worked = batcher_.step();
+      goes_on = take_requests();
+      worked = !goes_on || batcher_.step();
     } catch (const std::exception&
                  error) {  // out of memory between two passes: the fault of no request in particular
       batcher_.end_all(FinishReason::kError, error.what());
@@ -93,8 +112,11 @@ void EngineThread::run() {
   publish();
 }
 
-Engine::Engine(Feeder& feeder, BatcherOptions options)
-    : thread_(std::make_unique<EngineThread>(feeder, std::move(options))) {}
+Engine make_engine(Feeder& feeder, BatcherOptions options) {
+  return Engine(std::make_unique<EngineThread>(feeder, std::move(options)));
+}
+
+Engine::Engine(std::unique_ptr<EngineThread> thread) : thread_(std::move(thread)) {}
 
 Engine::Engine(const Runtime& runtime, const EngineOptions& options) {
   runtime.runtime_->take();

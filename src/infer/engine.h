@@ -33,4 +33,8 @@ class EngineThread {
   std::thread thread_;
 };
 
+// An engine over a feeder of the caller's. The feeder outlives the engine and is the engine's alone
+// meanwhile.
+Engine make_engine(Feeder& feeder, BatcherOptions options);
+
 }  // namespace fathom

@@ -201,7 +201,7 @@ inline DraftOptions random_drafts(Rng& rng, const Request& request) {
 inline std::vector<Answer> submit(Batcher& batcher, const Request& request) {
   std::vector<Answer> answers;
   for (auto& lane : batcher.prepare(request)) {
-    answers.emplace_back(lane->out);
+    answers.push_back(make_answer(lane->out));
     batcher.add(std::move(lane));
   }
   return answers;

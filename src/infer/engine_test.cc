@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <type_traits>
 
 #include "infer/engine_rig_test.h"
 #include "infer/story_model_test.h"
@@ -11,6 +12,11 @@
 
 namespace fathom {
 namespace {
+
+// Users of fathom.h get engines from runtimes and answers from engines. Private types make none.
+static_assert(!std::is_constructible_v<Engine, Feeder&, BatcherOptions>);
+static_assert(!std::is_constructible_v<Engine, std::unique_ptr<EngineThread>>);
+static_assert(!std::is_constructible_v<Answer, std::shared_ptr<TokenQueue>>);
 
 BatcherOptions busy_options(const EngineRig& rig) {
   BatcherOptions options;
@@ -30,7 +36,7 @@ Request endless(std::vector<int32_t> prompt) {
 
 TEST(Engine, AnswersAsAloneTheyAre) {
   StoryModel story(128, 4), alone(128);
-  Engine engine(story.feeder, BatcherOptions{});
+  Engine engine = make_engine(story.feeder, BatcherOptions{});
   Request request;
   request.prompt = story.encode("Once upon a time");
   request.max_tokens = 40;
@@ -55,7 +61,7 @@ TEST(Engine, ItsEndWaitsForNoReader) {
   EngineRig rig;
   std::vector<Answer> answers;
   {
-    Engine engine(rig.many.feeder, busy_options(rig));
+    Engine engine = make_engine(rig.many.feeder, busy_options(rig));
     for (int i = 0; i < 20; ++i) {  // some run until their queues are full, others never had a place
       for (Answer& answer : engine.submit(endless({1, 2, 3}))) answers.push_back(std::move(answer));
     }
@@ -67,7 +73,7 @@ TEST(Engine, ItsEndWaitsForNoReader) {
 
 TEST(Engine, DrainsWhatItHas) {
   EngineRig rig;
-  Engine engine(rig.many.feeder, busy_options(rig));
+  Engine engine = make_engine(rig.many.feeder, busy_options(rig));
   Request request = endless({1, 2, 3});
   request.max_tokens = 12;
   std::vector<Heard> heard(10);
@@ -84,7 +90,7 @@ TEST(Engine, AFullHouseIsSaidSo) {
   EngineRig rig(R"({"name": "dense"})", 1);
   BatcherOptions options = busy_options(rig);
   options.waiting = 3;
-  Engine engine(rig.many.feeder, options);
+  Engine engine = make_engine(rig.many.feeder, options);
   std::vector<Answer> running = engine.submit(endless({1, 2, 3}));
   EXPECT_TRUE(running[0].next());  // it has the place
   std::vector<Answer> waiting;
@@ -102,7 +108,7 @@ TEST(Engine, AFullHouseIsSaidSo) {
 
 TEST(Engine, ADeadlineWakesIt) {
   EngineRig rig;
-  Engine engine(rig.many.feeder, busy_options(rig));
+  Engine engine = make_engine(rig.many.feeder, busy_options(rig));
   Request request = endless({1, 2, 3});
   request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
   std::vector<Answer> answers = engine.submit(request);
@@ -168,7 +174,7 @@ TEST(Engine, ManyThreadsAtOnce) {
   std::vector<Outcome> outcomes;
   EngineStats stats;
   {
-    Engine engine(rig.many.feeder, busy_options(rig));
+    Engine engine = make_engine(rig.many.feeder, busy_options(rig));
     outcomes = storm(engine, 4, 15, 1);
     engine.drain();
     stats = engine.stats();
@@ -198,7 +204,7 @@ TEST(Engine, ASoakOfTwoThousandRequests) {
   KvCacheOptions cache = cache_of(8);
   cache.pages = 9 * 4;
   EngineRig rig(kMethod, cache), alone(kMethod, 1);  // two contexts: the engine has one to itself
-  Engine engine(rig.many.feeder, busy_options(rig));
+  Engine engine = make_engine(rig.many.feeder, busy_options(rig));
   size_t blocks[2], checked = 0;
   int64_t resident[2];
   for (const int half : {0, 1}) {

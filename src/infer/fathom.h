@@ -191,7 +191,6 @@ struct AnswerEnd {
 // its bound): a reader that falls behind pauses its own answer and no other. A reader that goes away cancels.
 class Answer {
  public:
-  explicit Answer(std::shared_ptr<TokenQueue> queue);
   ~Answer();
   Answer(Answer&&) noexcept;
   Answer& operator=(Answer&&) noexcept;
@@ -212,6 +211,8 @@ class Answer {
   void cancel();
 
  private:
+  friend Answer make_answer(std::shared_ptr<TokenQueue> queue);  // infer/token_queue.h
+  explicit Answer(std::shared_ptr<TokenQueue> queue);
   std::shared_ptr<TokenQueue> queue_;
 };
 
@@ -263,7 +264,7 @@ struct EngineOptions {
 };
 
 // What was saved, each a ratio against the dense backbone on the same rows and contexts, from what the
-// kernels counted. Not a number on CUDA.
+// kernels counted, on the CPU and on CUDA alike.
 struct Savings {
   double skip_ratio = 0;   // share of (row, unit) pairs skipped, over all 2L units
   double block_flops = 1;  // β: multiply-adds of the blocks
@@ -309,8 +310,6 @@ class EngineBusy : public std::runtime_error {
 class Engine {
  public:
   explicit Engine(const Runtime& runtime, const EngineOptions& options = {});
-  // Over a feeder of the caller's, which outlives the engine and is the engine's alone meanwhile.
-  Engine(Feeder& feeder, BatcherOptions options);
   // Cancels what is left and waits for the thread, never for a reader: what is in the queues can still be
   // read.
   ~Engine();
@@ -325,6 +324,8 @@ class Engine {
   EngineStats stats() const;
 
  private:
+  friend Engine make_engine(Feeder& feeder, BatcherOptions options);  // infer/engine.h
+  explicit Engine(std::unique_ptr<EngineThread> thread);
   std::shared_ptr<ModelRuntime> runtime_;  // null: the caller's feeder
   std::unique_ptr<EngineThread> thread_;
 };

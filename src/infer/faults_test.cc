@@ -1,5 +1,6 @@
 // What goes wrong, in the engine and alone: whose answer it ends, and what is said.
 #include <atomic>
+#include <new>
 
 #include "infer/broken_unit.h"
 #include "infer/engine.h"
@@ -198,6 +199,39 @@ TEST(Faults, NaNStaysWithItsRequest) {
       }
     }
   }
+}
+
+// Has no memory for the third token.
+class OutOfMemory final : public TokenMask {
+ public:
+  void forbid(std::span<float>) override {
+    if (tokens_ == 2) throw std::bad_alloc();
+  }
+  void accept(int32_t) override { ++tokens_; }
+  void rollback(int64_t tokens) override { tokens_ -= tokens; }
+
+ private:
+  int64_t tokens_ = 0;
+};
+
+TEST(Faults, AnAnswerWithoutMemoryEndsAlone) {
+  EngineRig rig(R"({"name": "gate_skip"})");
+  Batcher batcher(rig.many.feeder, roomy());
+  Rng rng(4);
+  const Request well = request_of(random_prompt(rng, 9), 8);
+  Request broken = request_of(random_prompt(rng, 9), 8);
+  broken.ignore_eos = true;
+  broken.mask = [] { return std::make_unique<OutOfMemory>(); };
+  std::vector<Answer> first = submit(batcher, well), second = submit(batcher, broken),
+                      third = submit(batcher, well);
+  run_out(batcher);
+  const Heard heard = hear(second[0]);
+  EXPECT_EQ(heard.end.reason, FinishReason::kError);
+  EXPECT_EQ(heard.end.error, "out of memory");
+  EXPECT_EQ(heard.ids.size(), 2u);
+  for (std::vector<Answer>* others : {&first, &third})
+    EXPECT_EQ(hear(others->front()).ids, rig.ids_alone(well));
+  EXPECT_EQ(batcher.stats().finished[static_cast<size_t>(FinishReason::kError)], 1);
 }
 
 // Looking where it broke takes room; where others have all of it, what happened is said without the place.

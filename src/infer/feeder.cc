@@ -86,6 +86,7 @@ int64_t Feeder::truncate(int32_t sequence, int64_t position) {
 }
 
 int64_t Feeder::fork(int32_t from, int32_t to, int64_t position) {
+  cache_.settle(ctx_, from);  // a fork settles it, and what that gives back is not there for the fork
   if (!cache_.keeps(from, position)) return 0;
   const int64_t held = state_.fork(ctx_, from, to, position);
   cache_.fork(ctx_, from, to, held);

@@ -46,7 +46,7 @@ GenerateResult Generator::run(std::span<const int32_t> prompt, const GenerateOpt
   request.prompt.assign(prompt.begin(), prompt.end());
   request.answers = 1;
   std::vector<std::unique_ptr<Lane>> lanes = batcher_.prepare(std::move(request));
-  Answer answer(lanes.front()->out);
+  Answer answer = make_answer(lanes.front()->out);
   const Lane& lane = *lanes.front();  // the batcher's until the answer has ended
   batcher_.add(std::move(lanes.front()));
   GenerateResult result;

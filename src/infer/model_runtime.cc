@@ -151,7 +151,9 @@ int64_t ModelRuntime::pages_in(int64_t bytes) const {
 void ModelRuntime::make_cache(int64_t tokens, int64_t sequences, int64_t pass_rows, int64_t bytes) {
   cache_options_.sequences = sequences;
   cache_options_.context = tokens < 0 ? context_ : std::clamp<int64_t>(tokens, 1, context_);
-  cache_options_.pass_rows = method() && method()->needs_whole_prompt() ? 0 : pass_rows;
+  // Where layers list each other's entries, none of a window's pages goes back.
+  const bool keeps_all = method() && (method()->needs_whole_prompt() || method()->copies_kv(model().config));
+  cache_options_.pass_rows = keeps_all ? 0 : pass_rows;
   cache_options_.pages = bytes > 0 ? pages_in(bytes) : 0;
   const SkipPolicy& policy = speculative_ ? static_cast<const SkipPolicy&>(*speculative_) : verifier();
   sequences_ =

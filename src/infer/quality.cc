@@ -1,5 +1,6 @@
 #include "infer/quality.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -145,10 +146,10 @@ QualityLimit parse_quality(const std::string& text) {
   fail("a quality must be kl=NATS (above 0) or ppl=RATIO (above 1), got '{}'", printable(text));
 }
 
-Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& policy,
-                      const CalibrationText& text, const std::vector<float>& thresholds,
-                      const CalibrationRunOptions& options) {
-  return measured(Comparison(ctx, model, model, policy, thresholds, options), text, options);
+Divergence divergence(Context& ctx, const Compared& compared, const CalibrationText& text,
+                      const std::vector<float>& thresholds, const CalibrationRunOptions& options) {
+  return measured(Comparison(ctx, compared.base, compared.model, compared.policy, thresholds, options), text,
+                  options);
 }
 
 Divergence divergence_of(Context& ctx, const Model& base, const Model& adapted, const CalibrationText& text,
@@ -158,50 +159,80 @@ Divergence divergence_of(Context& ctx, const Model& base, const Model& adapted, 
   return measured(Comparison(ctx, base, adapted, dense, none, options), text, options);
 }
 
-CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,
-                                    const Calibration& table, const QualityLimit& limit,
-                                    const CalibrateOptions& options) {
-  if (options.check.empty()) fail("a bound on quality needs text that was kept back");
-  const auto at = [&](float budget) {
-    CalibratedQuality worst{limit.measure, limit.limit, budget, -INFINITY};
-    for (const CheckText& each : options.check) {
-      const double bound =
-          bound_of(divergence(ctx, model, policy, each.text, table.thresholds(budget), options), limit);
+namespace {
+
+// The largest bound among the kinds of text, at one budget after another.
+class WorstBound {
+ public:
+  WorstBound(Context& ctx, const Compared& compared, const Calibration& table, const QualityLimit& limit,
+             const CalibrateOptions& options)
+      : ctx_(ctx), compared_(compared), table_(table), limit_(limit), options_(options) {}
+
+  CalibratedQuality at(float budget) const {
+    CalibratedQuality worst{limit_.measure, limit_.limit, budget, -INFINITY};
+    const std::vector<float> thresholds = table_.thresholds(budget);
+    for (const CheckText& each : options_.check) {
+      const double bound = bound_of(divergence(ctx_, compared_, each.text, thresholds, options_), limit_);
       if (bound <= static_cast<double>(worst.bound)) continue;
       worst.bound = static_cast<float>(bound);
       worst.kind = each.kind;
     }
     return worst;
-  };
-  CalibratedQuality kept = at(table.points.front().budget);
-  if (!(kept.bound <= limit.limit))
-    fail(
-        "{}={:g} cannot be kept: on {} its upper 95 % bound is {:.4g} at a budget of {:g} already, the most "
-        "that "
-        "this model runs",
-        limit.measure, limit.limit, printable(kept.kind), kept.bound, kept.budget);
-  // Quality falls with the budget, nearly always: the first point that fails ends the search, halved to
-  // 0.005.
-  std::optional<float> fails;
-  for (size_t i = 1; i < table.points.size() && !fails; ++i) {
-    if (!std::isfinite(table.points[i].achieved)) continue;
-    const CalibratedQuality next = at(table.points[i].budget);
+  }
+
+ private:
+  Context& ctx_;
+  const Compared& compared_;
+  const Calibration& table_;
+  const QualityLimit& limit_;
+  const CalibrateOptions& options_;
+};
+
+[[noreturn]] void fail_with_range(const std::vector<CalibratedQuality>& measured) {
+  const auto [least, most] = std::minmax_element(
+      measured.begin(), measured.end(),
+      [](const CalibratedQuality& a, const CalibratedQuality& b) { return a.bound < b.bound; });
+  fail(
+      "{}={:g} cannot be kept: on the worst kind of text its upper 95 % bound is from {:.4g} (at a budget of "
+      "{:g}, on {}) to {:.4g} (at {:g}, on {})",
+      least->measure, least->limit, least->bound, least->budget, printable(least->kind), most->bound,
+      most->budget, printable(most->kind));
+}
+
+}  // namespace
+
+CalibratedQuality calibrate_quality(Context& ctx, const Compared& compared, const Calibration& table,
+                                    const QualityLimit& limit, const CalibrateOptions& options) {
+  if (options.check.empty()) fail("a bound on quality needs text that was kept back");
+  const WorstBound worst(ctx, compared, table, limit, options);
+  std::vector<float> budgets{table.points.front().budget};
+  for (const CalibrationPoint& point : table.asked()) budgets.push_back(point.budget);
+  // From the smallest budget up. A LoRA that learned to skip can be nearer to the base at a smaller budget,
+  // so the largest budget tells nothing about the others.
+  std::vector<CalibratedQuality> fails;
+  std::optional<CalibratedQuality> kept;
+  while (!kept && !budgets.empty()) {
+    const CalibratedQuality next = worst.at(budgets.back());
+    budgets.pop_back();
     if (next.bound <= limit.limit) {
       kept = next;
     } else {
-      fails = table.points[i].budget;
+      fails.push_back(next);
     }
   }
-  while (fails && kept.budget - *fails > 0.005f) {
-    const float middle = (kept.budget + *fails) / 2;
-    const CalibratedQuality next = at(middle);
+  if (!kept) fail_with_range(fails);
+  if (fails.empty()) return *kept;
+  // Between it and the budget below it, which fails: halved to 0.005.
+  float below = fails.back().budget;
+  while (kept->budget - below > 0.005f) {
+    const CalibratedQuality next = worst.at((kept->budget + below) / 2);
     if (next.bound <= limit.limit) {
       kept = next;
     } else {
-      fails = middle;
+      below = next.budget;
     }
   }
-  return kept;
+  return *kept;
 }
 
 }  // namespace fathom

@@ -1,4 +1,5 @@
-// How far a method's output is from the model without it, at full depth: the dial by quality instead of work.
+// How far a method's output is from the base at full depth, without the method and without the adapter's
+// LoRA: the dial by quality instead of work.
 #pragma once
 
 #include <string>
@@ -21,21 +22,26 @@ struct Estimate {
   double upper() const { return mean + 1.645 * error; }  // 95 %, one side
 };
 struct Divergence {
-  Estimate kl;   // KL(without the method ‖ with it), nats
+  Estimate kl;   // KL(base ‖ model under its method), nats
   Estimate nll;  // by how much the next token's negative log-likelihood is higher, nats
 };
-Divergence divergence(Context& ctx, const Model& model, const MethodPolicy& policy,
-                      const CalibrationText& text, const std::vector<float>& thresholds,
-                      const CalibrationRunOptions& options);
+
+// What is compared: the base at full depth, and the model under its method.
+struct Compared {
+  const Model& base;   // without the adapter's LoRA; the model itself where there is none
+  const Model& model;  // of the same shape
+  const MethodPolicy& policy;
+};
+Divergence divergence(Context& ctx, const Compared& compared, const CalibrationText& text,
+                      const std::vector<float>& thresholds, const CalibrationRunOptions& options);
 
 // The same between two models of one shape at full depth: KL(base ‖ adapted).
 Divergence divergence_of(Context& ctx, const Model& base, const Model& adapted, const CalibrationText& text,
                          const CalibrationRunOptions& options);
 
-// The smallest budget of the table that keeps the limit on every kind of text, as an upper 95 % bound. One
-// that cannot be kept is a UserError with the range.
-CalibratedQuality calibrate_quality(Context& ctx, const Model& model, const MethodPolicy& policy,
-                                    const Calibration& table, const QualityLimit& limit,
-                                    const CalibrateOptions& options);
+// The smallest budget of the table that keeps the limit on every kind of text, as an upper 95 % bound. Where
+// no budget keeps it, a UserError names the smallest and the largest bound, with their budgets.
+CalibratedQuality calibrate_quality(Context& ctx, const Compared& compared, const Calibration& table,
+                                    const QualityLimit& limit, const CalibrateOptions& options);
 
 }  // namespace fathom

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "base/format.h"
 #include "infer/log_probs.h"
 #include "skip/tiny_model_test.h"
 
@@ -24,8 +27,10 @@ CalibrationRunOptions exact() {
 }
 
 // Against plain sums over the logits of whole passes: the mean over tokens, and the error of the sequences.
-TEST(Quality, IsTheDivergenceFromTheModelWithoutTheMethod) {
+// The base has other weights than the model, as one without its LoRA.
+TEST(Quality, IsTheDivergenceFromTheBaseWithoutTheMethod) {
   Rig rig(R"({"name": "gate_skip"})"), dense(R"({"name": "dense"})");
+  add_noise(dense.model.weights.blocks[1].q, 0.1f, 8, 1);
   rig.calibrate(0.6f);
   const Rows rows = random_rows({9, 5, 12});
   const std::vector<float> ours = rig.fresh(rows).logits, base = dense.fresh(rows).logits;
@@ -47,17 +52,28 @@ TEST(Quality, IsTheDivergenceFromTheModelWithoutTheMethod) {
     EXPECT_NEAR(got.error, std::sqrt(squares * 3 / 2) / 23, 1e-5);
     EXPECT_NEAR(got.upper(), got.mean + 1.645 * got.error, 1e-12);
   };
-  const Divergence got = divergence(rig.ctx, rig.model, *rig.policy, {rows}, rig.thresholds, exact());
+  const Compared compared{dense.model, rig.model, *rig.policy};
+  const Divergence got = divergence(rig.ctx, compared, {rows}, rig.thresholds, exact());
   expect(got.kl, kl);
   expect(got.nll, nll);
   EXPECT_GT(got.kl.mean, 0.01);
-  EXPECT_THROW(divergence(rig.ctx, rig.model, *rig.policy, {random_rows({9})}, rig.thresholds, exact()),
-               UserError);
+  EXPECT_THROW(divergence(rig.ctx, compared, {random_rows({9})}, rig.thresholds, exact()), UserError);
+}
+
+std::string refusal(Rig& rig, const Compared& compared, const Calibration& table, const QualityLimit& limit,
+                    const CalibrateOptions& options) {
+  try {
+    calibrate_quality(rig.ctx, compared, table, limit, options);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
 }
 
 // The smallest budget that keeps the limit on the worst kind.
 TEST(Quality, TheSmallestBudgetThatKeepsIt) {
   Rig rig(R"({"name": "gate_skip", "init_std": 0.3})", Shaped::kLlama, 0.0f);
+  const Compared compared{rig.model, rig.model, *rig.policy};
   CalibrateOptions options;
   options.k_type = options.v_type = DType::kF32;
   options.budgets = {0.9f, 0.8f, 0.7f};
@@ -67,28 +83,57 @@ TEST(Quality, TheSmallestBudgetThatKeepsIt) {
   const auto worst = [&](float budget, const char* measure) {
     double most = -INFINITY;
     for (const CheckText& each : options.check) {
-      const Divergence got =
-          divergence(rig.ctx, rig.model, *rig.policy, each.text, table.thresholds(budget), options);
+      const Divergence got = divergence(rig.ctx, compared, each.text, table.thresholds(budget), options);
       most = std::max(most, std::string(measure) == "kl" ? got.kl.upper() : std::exp(got.nll.upper()));
     }
     return most;
   };
   for (const char* measure : {"kl", "ppl"}) {
-    // The loosest limit is kept by the smallest budget of the table; nothing is kept beyond full depth's own.
-    EXPECT_EQ(calibrate_quality(rig.ctx, rig.model, *rig.policy, table, {measure, 1e6f}, options).budget,
-              0.7f);
-    const auto own = static_cast<float>(worst(1, measure));
-    EXPECT_THROW(calibrate_quality(rig.ctx, rig.model, *rig.policy, table, {measure, own * 0.99f}, options),
-                 UserError);
+    // The loosest limit is kept by the smallest budget of the table. None keeps less than the least bound,
+    // and the error says the range.
+    EXPECT_EQ(calibrate_quality(rig.ctx, compared, table, {measure, 1e6f}, options).budget, 0.7f);
+    std::map<double, float> bounds;
+    for (const float budget : {1.0f, 0.9f, 0.8f, 0.7f}) bounds[worst(budget, measure)] = budget;
+    const auto [least, at_least] = *bounds.begin();
+    const auto [most, at_most] = *bounds.rbegin();
+    const std::string said =
+        refusal(rig, compared, table, {measure, static_cast<float>(least) * 0.99f}, options);
+    EXPECT_NE(
+        said.find(fmt::format("from {:.4g} (at a budget of {:g}, on ", static_cast<float>(least), at_least)),
+        std::string::npos)
+        << said;
+    EXPECT_NE(said.find(fmt::format(" to {:.4g} (at {:g}, on ", static_cast<float>(most), at_most)),
+              std::string::npos)
+        << said;
     if (std::string(measure) == "ppl") continue;  // random text: less depth is as often better
     const auto limit = static_cast<float>(worst(0.85f, measure));
-    const CalibratedQuality kept =
-        calibrate_quality(rig.ctx, rig.model, *rig.policy, table, {measure, limit}, options);
+    const CalibratedQuality kept = calibrate_quality(rig.ctx, compared, table, {measure, limit}, options);
     EXPECT_LE(kept.bound, limit) << measure;
     EXPECT_NEAR(kept.bound, worst(kept.budget, measure), 1e-5) << measure;
     EXPECT_NEAR(kept.budget, 0.85, 0.05) << measure;
     EXPECT_GT(worst(kept.budget - 0.006f, measure), static_cast<double>(limit)) << measure;
   }
+}
+
+// A model that learned to do without its last FFN: it is the base where it skips that FFN, and far from the
+// base at full depth.
+TEST(Quality, ASmallerBudgetCanBeNearerToTheBase) {
+  Rig rig(R"({"name": "mind_skip", "level": "token", "units": "mlp", "layers": [3]})"),
+      other(R"({"name": "dense"})");
+  Tensor& down = other.model.weights.blocks[3].down;
+  std::fill_n(down.data<float>(), down.numel(), 0.0f);
+  CalibrateOptions options;
+  options.k_type = options.v_type = DType::kF32;
+  options.check = {{"one", {random_rows({40, 40}, 2)}}};
+  Calibration table;
+  table.points.resize(2);
+  for (CalibrationPoint& point : table.points) point.thresholds.assign(8, -INFINITY);
+  table.points[1].budget = table.points[1].achieved = 0.9f;
+  table.points[0].thresholds[7] = 0.0f;  // below every σ
+  table.points[1].thresholds[7] = 2.0f;  // above every σ
+  const Compared with_lora{other.model, rig.model, *rig.policy}, without{rig.model, rig.model, *rig.policy};
+  EXPECT_EQ(calibrate_quality(rig.ctx, with_lora, table, {"kl", 1e-4f}, options).budget, 0.9f);
+  EXPECT_GT(calibrate_quality(rig.ctx, without, table, {"kl", 1e-4f}, options).budget, 0.98f);
 }
 
 TEST(Quality, IsWrittenInTwoWays) {

@@ -18,7 +18,7 @@ const char* const kGates = R"({"name": "gate_skip"})";
 // A reader is called when there is something to read, and learns of all of it.
 TEST(Requests, AReaderIsCalled) {
   StoryModel story(128, 4);
-  Engine engine(story.feeder, BatcherOptions{});
+  Engine engine = make_engine(story.feeder, BatcherOptions{});
   Request request;
   request.prompt = story.encode("Once upon a time");
   request.sampler.temperature = 0;

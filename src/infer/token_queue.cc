@@ -121,6 +121,10 @@ void TokenQueue::cancel() {
   engine_->ring();
 }
 
+Answer make_answer(std::shared_ptr<TokenQueue> queue) {
+  return Answer(std::move(queue));
+}
+
 Answer::Answer(std::shared_ptr<TokenQueue> queue) : queue_(std::move(queue)) {}
 Answer::Answer(Answer&&) noexcept = default;
 Answer& Answer::operator=(Answer&& other) noexcept {

@@ -57,4 +57,7 @@ class TokenQueue {
   std::function<void()> on_ready_;
 };
 
+// The reader's handle of a queue.
+Answer make_answer(std::shared_ptr<TokenQueue> queue);
+
 }  // namespace fathom

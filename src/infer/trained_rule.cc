@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
+#include "infer/stoppable_policy.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -30,13 +31,17 @@ class CountingPolicy final : public ForwardingPolicy {
 
 // Returns (2L): the share of the rows that skip each unit in a training pass.
 std::vector<float> skipped_in_training(Context& ctx, const Model& model, const MethodPolicy& policy,
-                                       const std::vector<BatchRow>& rows, const TrainingStep& step) {
+                                       std::vector<BatchRow> rows, const TrainingStep& step,
+                                       const std::atomic<bool>* cancel) {
   const ArenaScope scope(ctx);
+  for (BatchRow& row : rows)
+    row.wants_logits = false;  // decisions need none, and they are the largest tensor
   const Batch batch = make_batch(ctx, rows);
   const std::unique_ptr<PolicyState> base = policy.make_state(ctx, model.config, batch.sequences);
   static_cast<SkipState&>(*base).training = step;
   std::vector<int64_t> ran(static_cast<size_t>(2 * model.config.layers));
-  forward(ctx, model, batch, FreshPass{}, CountingPolicy(policy, ran), *base);
+  const CountingPolicy counting(policy, ran);
+  forward(ctx, model, batch, FreshPass{}, StoppablePolicy(counting, cancel), *base);
   std::vector<float> skipped;
   for (const int64_t count : ran)
     skipped.push_back(1 - static_cast<float>(count) / static_cast<float>(rows.size()));
@@ -53,11 +58,12 @@ float share_from(const Json& json, const char* key, const std::string& where) {
 }  // namespace
 
 TrainedRule find_trained_rule(Context& ctx, const Model& model, const MethodPolicy& policy,
-                              const std::vector<BatchRow>& rows, const TrainingStep& step) {
+                              const std::vector<BatchRow>& rows, const TrainingStep& step,
+                              const std::atomic<bool>* cancel) {
   TrainedRule rule;
-  std::vector<float> skipped = skipped_in_training(ctx, model, policy, rows, step);
+  std::vector<float> skipped = skipped_in_training(ctx, model, policy, rows, step, cancel);
   for (const float share : skipped) rule.trained += share / static_cast<float>(skipped.size());
-  const CalibrationRunner runner(ctx, model, policy, {});
+  const CalibrationRunner runner(ctx, model, policy, {.cancel = cancel});
   const CalibrationText text{rows};
   if (!policy.keeps_density()) {
     const std::vector<float> own(skipped.size(), NAN);

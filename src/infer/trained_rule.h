@@ -17,9 +17,11 @@ struct TrainedRule {
 
 // Every unit skips the share of its rows that it skips in a training pass over the text at this step; found
 // in the order of the network, on the scores that rows have when the units below have skipped. A method that
-// does not ask for it (MethodTraits::keeps_density) has no thresholds, only the two shares.
+// does not ask for it (MethodTraits::keeps_density) has no thresholds, only the two shares. cancel: when set,
+// it ends with CalibrationCancelled.
 TrainedRule find_trained_rule(Context& ctx, const Model& model, const MethodPolicy& policy,
-                              const std::vector<BatchRow>& rows, const TrainingStep& step);
+                              const std::vector<BatchRow>& rows, const TrainingStep& step,
+                              const std::atomic<bool>* cancel = nullptr);
 
 // A number that is not there or cannot be is a UserError that begins with `where`.
 TrainedRule trained_rule_from_json(const std::string& text, int64_t units, const std::string& where);

@@ -110,5 +110,19 @@ TEST(WindowCache, GoesBackAsFarAsItHolds) {
   EXPECT_TRUE(std::equal(forked.rbegin(), forked.rend(), fresh.rbegin()));
 }
 
+// Where passes are not settled one by one, as on a GPU, a fork settles: what that gives back is not forked.
+TEST(WindowCache, AForkSharesNoPageThatGoesBack) {
+  Windowed rig("mistral");
+  rig.feeder().settle_every_pass(false);
+  const std::vector<int32_t> ids = some_tokens(rig.model, kTokens, 3);
+  const auto first = std::span(ids).first(320);
+  const std::vector<float> expected = rig.feed(0, first, kChunk);
+  EXPECT_TRUE(rig.feeder().cache().keeps(0, 160));
+  EXPECT_EQ(rig.feeder().fork(0, 1, 160), 0);
+  EXPECT_EQ(rig.feeder().cache().rows(1), 0);
+  rig.feeder().cache().fork(rig.ctx, 0, 1, 0);  // an empty fork has lost nothing
+  EXPECT_EQ(rig.feed(1, first, kChunk), expected);
+}
+
 }  // namespace
 }  // namespace fathom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -97,7 +98,8 @@ inline bool same_bytes(const Tensor& a, const Tensor& b) {
 inline std::string temporary_path(const std::string& name) {
   // Tests run side by side, each in its own process.
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-  return ::testing::TempDir() + test->test_suite_name() + "." + test->name() + "." + name;
+  return ::testing::TempDir() + test->test_suite_name() + "." + test->name() + "." +
+         std::to_string(getpid()) + "." + name;
 }
 
 }  // namespace fathom::testing_io

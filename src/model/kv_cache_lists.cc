@@ -49,8 +49,8 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
   if (from == to || rows(to) != 0)
     fail("sequence {} has {} rows: only an empty one can be a fork", to, rows(to));
   position = std::clamp<int64_t>(position, 0, rows(from));
+  settle(ctx, from);  // it may give pages back, so it comes before the check
   check_kept(from, position);
-  settle(ctx, from);
   for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
     const int64_t kept = entries_before(ctx, index, from, position);
@@ -69,8 +69,8 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
     }
     mine.slots = slots;
     mine.rows = std::min(source.rows, position);
-    mine.gone = source.gone;
-    mine.gone_rows = source.gone_rows;
+    mine.gone = std::min(source.gone, std::ssize(mine.pages));
+    mine.gone_rows = mine.gone > 0 ? source.gone_rows : 0;
   }
   rows_[static_cast<size_t>(to)] = position;
 }

@@ -1,5 +1,7 @@
 #include "model/load.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/format.h"
@@ -106,6 +108,10 @@ Tensor convert_tensor(Context& ctx, const Tensor& tensor, DType dtype) {
     std::vector<float> values(static_cast<size_t>(n));
     for (int64_t row = begin; row < end; ++row) {
       decode_row(tensor.dtype(), tensor.data<std::byte>() + row * from_bytes, values.data(), n);
+      // Blocks have no way to hold it, and what they round it to looks like any other number.
+      if (is_block_format(dtype) &&
+          !std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
+        fail("row {} holds a number that is not finite, which {} cannot hold", row, name_of(dtype));
       encode_row(dtype, values.data(), out.data<std::byte>() + row * to_bytes, n);
     }
   });
@@ -158,7 +164,11 @@ void convert_weights(Context& ctx, Model& model, DType dtype, bool keep_unfit) {
       fail("'{}' has rows of {}, which is not whole blocks of {} ({})", spec.hf, spec.shape.last(),
            name_of(dtype), traits(dtype).block);
     }
-    *spec.tensor = convert_tensor(ctx, *spec.tensor, dtype);
+    try {
+      *spec.tensor = convert_tensor(ctx, *spec.tensor, dtype);
+    } catch (const UserError& error) {
+      fail("'{}': {}", spec.hf, error.what());
+    }
   }
   if (model.config.tied) model.weights.output = model.weights.embedding;
 }

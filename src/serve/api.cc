@@ -126,11 +126,26 @@ ExchangePlan plan_of(const GenerationFields& fields, const std::vector<Request>&
   return plan;
 }
 
+// What the engine itself refuses is drafts that it cannot make: the rest was checked before.
+std::vector<Answer> submit(Engine& engine, Request request) {
+  const std::optional<DraftOptions> drafts = request.speculate;
+  try {
+    return engine.submit(std::move(request));
+  } catch (const UserError& error) {
+    if (!drafts) throw;
+    const std::string field = drafts->kind ? "draft" : "speculate";
+    refuse_field(field, fmt::format("{}: {}", field, error.what()));
+  }
+}
+
 }  // namespace
 
-Api::Api(ApiOptions options) : state_(std::make_shared<ApiState>(std::move(options))) {}
+Api::Api(ApiOptions options)
+    : state_(std::make_shared<ApiState>(std::move(options))),
+      worker_(state_->options.unparsed_requests, state_->options.unparsed_bytes) {}
 
 Api::~Api() {
+  worker_.stop();
   state_->exchanges.clear();
 }
 
@@ -147,25 +162,56 @@ void Api::cut() {
 }
 
 int64_t Api::active() const {
-  return state_->exchanges.count();
+  return worker_.unfinished() + state_->exchanges.count();
 }
 
-void Api::handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+void Api::settle() const {
+  worker_.wait();
+}
+
+void Api::refused(const HttpRefusal& refusal) {
+  state_->metrics.reply(refusal.status);
+  const std::optional<int64_t> left_out = state_->refusal_lines.next(state_->options.now());
+  if (!left_out) return;
+  RequestRecord record;
+  record.id = random_id("req");
+  record.method = printable(refusal.method, 20);
+  record.path = printable(refusal.path);
+  record.status = refusal.status;
+  record.error = refusal.message;
+  if (*left_out > 0) record.error += fmt::format(" ({} refusals before this one have no line)", *left_out);
+  state_->log(record);
+}
+
+void Api::handle(HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+  const auto held = std::make_shared<const HttpRequest>(std::move(request));
+  guard(*held, *reply, [&] {
+    const Route* route = route_of(held->path);
+    const bool has_body = route && route->method == "POST" && held->method == "POST";
+    if (!has_body) return answer(*held, reply);
+    const auto job = [this, held, reply] { guard(*held, *reply, [&] { answer(*held, reply); }); };
+    if (!worker_.post(held->body.size(), job))
+      throw EngineBusy("too many requests wait to be parsed: try again later");
+  });
+}
+
+// Whatever `call` throws becomes the reply.
+void Api::guard(const HttpRequest& request, HttpReply& reply, const std::function<void()>& call) {
   const std::string retry = std::to_string(state_->options.retry_seconds);
   try {
-    answer(request, reply);
+    call();
   } catch (const ApiError& error) {
     HttpHeaders headers;
     if (error.status() == 503) headers.emplace_back("Retry-After", retry);
-    send_error(request, *reply, error, std::move(headers));
+    send_error(request, reply, error, std::move(headers));
   } catch (const EngineBusy& error) {
-    send_error(request, *reply, ApiError(429, error.what(), "", "busy"), {{"Retry-After", retry}});
+    send_error(request, reply, ApiError(429, error.what(), "", "busy"), {{"Retry-After", retry}});
   } catch (const UserError& error) {
-    send_error(request, *reply, ApiError(400, error.what()));
+    send_error(request, reply, ApiError(400, error.what()));
   } catch (const std::bad_alloc&) {
-    send_error(request, *reply, ApiError(500, "out of memory", "", "internal_error"));
+    send_error(request, reply, ApiError(500, "out of memory", "", "internal_error"));
   } catch (const std::exception& error) {
-    send_error(request, *reply, ApiError(500, error.what(), "", "internal_error"));
+    send_error(request, reply, ApiError(500, error.what(), "", "internal_error"));
   }
 }
 
@@ -247,7 +293,7 @@ void Api::generate(const HttpRequest& request, const std::shared_ptr<HttpReply>&
   plan.arrived = request.arrived;
   std::vector<Answer> answers;
   for (Request& each : requests) {
-    for (Answer& answer : served->engine->submit(std::move(each))) answers.push_back(std::move(answer));
+    for (Answer& answer : submit(*served->engine, std::move(each))) answers.push_back(std::move(answer));
   }
   std::make_shared<Exchange>(state_, reply, std::move(plan), std::move(answers))->start();
 }

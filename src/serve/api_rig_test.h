@@ -26,6 +26,7 @@ class ApiRig {
                                    const std::string& key = "") {
     auto reply = std::make_shared<FakeReply>();
     api->handle(request(body.empty() ? "GET" : "POST", path, body, key), reply);
+    api->settle();
     return reply;
   }
   std::shared_ptr<FakeReply> ask(const std::string& path, const std::string& body = "",
@@ -68,7 +69,7 @@ class StoryApi : public ApiRig {
  public:
   explicit StoryApi(ApiOptions options = {}, BatcherOptions batcher = {}, int64_t sequences = 4)
       : story(256, sequences) {
-    engine = std::make_unique<Engine>(story.feeder, std::move(batcher));
+    engine = std::make_unique<Engine>(make_engine(story.feeder, std::move(batcher)));
     served.model = &story.model;
     served.engine = engine.get();
     served.context = story.cache.context();
@@ -87,7 +88,7 @@ class BuiltinApi : public ApiRig {
     BatcherOptions batcher = runtime.engine_options();
     batcher.waiting = extra.waiting;
     batcher.tokens_ahead = extra.tokens_ahead;
-    engine = std::make_unique<Engine>(runtime.feeder(), std::move(batcher));
+    engine = std::make_unique<Engine>(make_engine(runtime.feeder(), std::move(batcher)));
     served.model = &runtime.model();
     served.engine = engine.get();
     served.budgets = runtime.budgets();

@@ -1,5 +1,6 @@
 #include "serve/api_state.h"
 
+#include <algorithm>
 #include <random>
 
 #include "base/format.h"
@@ -47,6 +48,18 @@ std::vector<std::shared_ptr<Exchange>> Exchanges::all() const {
   for (const auto& [exchange, entry] : entries_) list.push_back(entry.exchange);
   return list;
 }
+
+namespace {
+
+// More answers than there are places, taken and waiting, are too many for ever.
+ApiOptions with_room(ApiOptions options) {
+  options.limits.choices = std::min(options.limits.choices, options.parallel + options.queue);
+  return options;
+}
+
+}  // namespace
+
+ApiState::ApiState(ApiOptions with) : options(with_room(std::move(with))) {}
 
 std::shared_ptr<const ServedModel> ApiState::served() const {
   const std::lock_guard lock(mutex_);

@@ -35,12 +35,13 @@ class Exchanges {
 };
 
 struct ApiState {
-  explicit ApiState(ApiOptions with) : options(std::move(with)) {}
+  explicit ApiState(ApiOptions with);
 
   const ApiOptions options;
   Metrics metrics;
   TokenTimes token_times;
   Exchanges exchanges;
+  LineLimit refusal_lines;
   std::atomic<bool> draining = false;
 
   std::shared_ptr<const ServedModel> served() const;  // null: still loading

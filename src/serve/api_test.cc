@@ -1,6 +1,8 @@
 // Paths, statuses, budgets, and what goes wrong.
 #include "serve/api.h"
 
+#include <atomic>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -49,6 +51,11 @@ TEST(Api, TheTokenizer) {
   EXPECT_EQ(rig.refusal("/detokenize", {{"tokens", {5, 99999}}}, 400, "tokens"),
             "tokens: token 99999 is not in the vocabulary of 512");
   EXPECT_EQ(rig.ask("/tokenize", Json{{"text", "x"}})->status, 400);
+  const Json said{{"messages", {{{"role", "user"}, {"content", "The cat"}}}}};
+  const Json opened = rig.ask("/tokenize", said)->json(),
+             closed = rig.ask("/tokenize", with(said, {{"add_generation_prompt", false}}))->json();
+  EXPECT_LT(closed["count"], opened["count"]);
+  EXPECT_EQ(rig.ask("/tokenize", with(said, {{"add_generation_prompt", true}}))->json(), opened);
   const Json info = rig.ask("/tokenizer_info")->json();
   for (const char* field : {"eos_token", "bos_token", "pad_token", "chat_template"})
     EXPECT_TRUE(info.contains(field));
@@ -60,6 +67,7 @@ TEST(Api, LoadingAndDraining) {
   const auto ask = [](Api& api, const char* method, const char* path, const char* body) {
     auto reply = std::make_shared<FakeReply>();
     api.handle(ApiRig::request(method, path, body, ""), reply);
+    api.settle();
     return reply;
   };
   EXPECT_EQ(ask(loading, "GET", "/health", "")->status, 503);
@@ -392,6 +400,126 @@ TEST(Api, Metrics) {
   has("fathom:iteration_tokens_total_count" + label + "} 12");
   for (const char* name : {"kv_cache_usage_perc", "bytes_read_total", "spec_decode_num_draft_tokens_total"})
     EXPECT_NE(reply->body.find(std::string("# TYPE fathom:") + name), std::string::npos) << name;
+}
+
+// Lets everything pass.
+class Free final : public TokenMask {
+ public:
+  void forbid(std::span<float>) override {}
+  void accept(int32_t) override {}
+  void rollback(int64_t) override {}
+};
+
+// While a schema is compiled, as while a body is parsed, other paths answer and requests wait, or are 429.
+TEST(Api, ParsingHoldsNobodyUp) {
+  ApiOptions options;
+  options.unparsed_requests = 1;
+  StoryApi rig(options);
+  std::promise<void> begun, go;
+  rig.served.masks.any_object = [&, gone = go.get_future().share()]() -> MaskMaker {
+    begun.set_value();
+    gone.wait();
+    return [] { return std::make_unique<Free>(); };
+  };
+  rig.api->serve(rig.served);
+  const auto ask = [&](const char* method, const char* path, const Json& body) {
+    auto reply = std::make_shared<FakeReply>();
+    rig.api->handle(ApiRig::request(method, path, body.dump(), ""), reply);
+    return reply;
+  };
+  const auto slow =
+      ask("POST", "/v1/completions", with(kGreedy, {{"response_format", {{"type", "json_object"}}}}));
+  begun.get_future().wait();
+  const auto waiting = ask("POST", "/v1/completions", kGreedy);
+  const auto refused = ask("POST", "/tokenize", {{"prompt", "a"}});
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(refused->header("Retry-After"), "1");
+  EXPECT_EQ(ask("GET", "/health", {})->status, 200);
+  EXPECT_EQ(rig.api->active(), 2);
+  EXPECT_FALSE(slow->whole || waiting->whole);
+  go.set_value();
+  rig.api->settle();
+  for (const auto& reply : {slow, waiting}) {
+    reply->run();
+    EXPECT_EQ(reply->status, 200);
+  }
+}
+
+// How long a reader pauses says nothing about the engine: other requests' budgets do not follow it.
+TEST(Api, APausedReaderIsNoLoad) {
+  std::atomic<int> later = 0;
+  ApiOptions options;
+  options.unsent_bytes = 600;
+  options.now = [&] { return std::chrono::steady_clock::now() + std::chrono::seconds(later); };
+  BatcherOptions batcher;
+  batcher.tokens_ahead = 4;
+  StoryApi rig(options, batcher);
+  const auto stopped = rig.begin("/v1/completions", with(kEndless, {{"stream", true}}).dump());
+  stopped->reads = false;
+  stopped->run([&] { return stopped->unsent() > 600; });
+  stopped->run_for(std::chrono::milliseconds(200));
+  later = 1000;
+  stopped->read_on();
+  stopped->run();
+  const std::string text = rig.ask("/metrics")->body;
+  const auto value = [&](const std::string& name) {
+    const size_t at = text.find("fathom:inter_token_latency_seconds_" + name);
+    return at == std::string::npos ? -1 : std::stol(text.substr(text.find("} ", at) + 2));
+  };
+  EXPECT_GT(value("count"), 100);
+  EXPECT_EQ(value("bucket{model_name=\"small\",le=\"5\"}"), value("count"));
+}
+
+TEST(Api, RefusalsOfTheTransportAreCountedAndLogged) {
+  std::atomic<int> later = 0;
+  ApiOptions options;
+  options.now = [&] { return Moment() + std::chrono::seconds(1000 + later); };
+  StoryApi rig(options);
+  for (int i = 0; i < 100; ++i) rig.api->refused({403, "GET", "/evil", "the Host is not ours"});
+  ASSERT_EQ(rig.lines.size(), 20u);  // a flood does not fill the disk
+  EXPECT_NE(rig.lines[0].find(" GET /evil 403 "), std::string::npos) << rig.lines[0];
+  EXPECT_NE(rig.lines[0].find("the Host is not ours"), std::string::npos);
+  later = 11;
+  rig.api->refused({400, "", "", "no request line"});
+  ASSERT_EQ(rig.lines.size(), 21u);
+  EXPECT_NE(rig.lines[20].find("no request line (80 refusals before this one have no line)"),
+            std::string::npos)
+      << rig.lines[20];
+  const std::string text = rig.ask("/metrics")->body;
+  EXPECT_NE(text.find("fathom:http_replies_total{model_name=\"small\",status=\"403\"} 100\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Api, TheFieldIsNamed) {
+  StoryApi rig;
+  rig.served.masks.any_object = [] { return [] { return std::make_unique<Free>(); }; };
+  rig.api->serve(rig.served);
+  EXPECT_EQ(
+      rig.refusal("/v1/completions", with(kGreedy, {{"stop_token_ids", {5, 99999}}}), 400, "stop_token_ids"),
+      "stop_token_ids: token 99999 is not in the vocabulary of 512");
+  const Json drafts = with(kGreedy, {{"speculate", true}, {"draft", "method"}});
+  EXPECT_TRUE(rig.refusal("/v1/completions", drafts, 400, "draft").starts_with("draft: "));
+  const Json json = with(kGreedy, {{"response_format", {{"type", "json_object"}}}});
+  for (const Json& end : {Json{{"stop", "}"}}, Json{{"stop_token_ids", {5}}}, Json{{"min_tokens", 2}}})
+    EXPECT_NE(rig.refusal("/v1/completions", with(json, end), 400, "response_format").find("its own end"),
+              std::string::npos)
+        << end;
+  EXPECT_EQ(rig.ask("/v1/completions", with(json, {{"stop", nullptr}}))->status, 200);
+}
+
+// More answers than can ever wait are no 429: trying again later does not help.
+TEST(Api, MoreAnswersThanThereIsRoomForAre400) {
+  ApiOptions options;
+  options.parallel = 1;
+  options.queue = 2;
+  StoryApi rig(options);
+  EXPECT_NE(rig.refusal("/v1/completions", with(kGreedy, {{"n", 4}}), 400, "n").find("from 1 to 3"),
+            std::string::npos);
+  EXPECT_NE(rig.refusal("/v1/completions", with(kGreedy, {{"n", 2}, {"prompt", {"a", "b"}}}), 400, "n")
+                .find("n × prompts may be 3"),
+            std::string::npos);
+  EXPECT_EQ(rig.ask("/v1/completions", with(kGreedy, {{"n", 3}}))->status, 200);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "base/format.h"
-#include "base/json_depth.h"
 #include "serve/api_error.h"
 
 namespace fathom {
@@ -48,19 +48,6 @@ const char* kind_of(const Json& value) {
   }
 }
 
-nlohmann::json parse_body(const std::string& body, const ApiLimits& limits) {
-  const int depth = json_depth(body);
-  if (depth > limits.json_depth)
-    throw ApiError(400,
-                   fmt::format("the body is nested {} levels deep, more than {}", depth, limits.json_depth));
-  Json parsed = Json::parse(body, nullptr, false);
-  if (parsed.is_discarded())
-    throw ApiError(400, "the body must be a JSON object in UTF-8; it is no valid JSON", "", "invalid_json");
-  if (!parsed.is_object())
-    throw ApiError(400, fmt::format("the body must be a JSON object, got {}", kind_of(parsed)));
-  return parsed;
-}
-
 std::string shown(const Json& value) {
   return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace), 40);
 }
@@ -68,6 +55,8 @@ std::string shown(const Json& value) {
 BodyReader::BodyReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
 
 const Json* BodyReader::find(const char* field) const {
+  if (path_.empty() && !is_known_field(field))
+    throw std::logic_error(fmt::format("parse_body drops the field {}", field));
   const auto at = object_.find(field);
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }

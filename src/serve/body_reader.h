@@ -5,13 +5,17 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "serve/api_options.h"
 
 namespace fathom {
 
-// The body as a JSON object; anything else, and what is nested too deep, is an ApiError.
+// The body as a JSON object with its known members; others are dropped as they are read. Anything else, what
+// is nested too deep and what has too many values is an ApiError.
 nlohmann::json parse_body(const std::string& body, const ApiLimits& limits);
+// Whether a body's member of that name is looked at by some path.
+bool is_known_field(std::string_view name);
 
 // A JSON value as an error shows it, cut. Errors are logged: prompts are not shown so, only what they are.
 std::string shown(const nlohmann::json& value);
@@ -19,7 +23,7 @@ const char* kind_of(const nlohmann::json& value);  // "a string", …
 
 class BodyReader {
  public:
-  // `path`: the object's own name before its fields' ("stream_options."), or "".
+  // `path`: the object's own name before its fields' ("stream_options."), or "" for the body itself.
   explicit BodyReader(const nlohmann::json& object, std::string path = "");
 
   // Returns the field's value, null where it is absent or null.

@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "infer/engine_rig_test.h"
+#include "infer/writer.h"
 #include "serve/api_rig_test.h"
+#include "serve/json_mask.h"
 #include "serve/reply_format.h"
 
 namespace fathom {
@@ -270,6 +272,33 @@ TEST(Completions, EventsAreWholeCharacters) {
     if (!scores.is_null()) tokens += scores["tokens"][0];
   }
   EXPECT_NE(tokens.find("bytes:\\xe2"), std::string::npos) << tokens;
+}
+
+// Each of these characters is several tokens, and no event has a part of one.
+TEST(Completions, EventsOfASchemaAreWholeCharacters) {
+  StoryApi rig;
+  const auto masks =
+      std::make_shared<const JsonMasks>(*rig.story.model.tokenizer, end_token_ids(rig.story.model));
+  rig.served.masks.schema = [masks](const std::string& schema) { return masks->schema(schema); };
+  rig.api->serve(rig.served);
+  const Json schema{{"enum", {"日😀"}}};
+  const Json body{{"prompt", "Once"},
+                  {"max_tokens", 40},
+                  {"temperature", 0},
+                  {"response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}}},
+                  {"stream", true},
+                  {"stream_options", {{"include_usage", true}}}};
+  const auto stream = rig.ask("/v1/completions", body);
+  std::vector<std::string> pieces;
+  int64_t tokens = 0;
+  for (const Json& chunk : stream->chunks()) {
+    for (const Json& choice : chunk["choices"]) {
+      if (choice["text"] != "") pieces.push_back(choice["text"]);
+    }
+    if (chunk.contains("usage") && !chunk["usage"].is_null()) tokens = chunk["usage"]["completion_tokens"];
+  }
+  EXPECT_EQ(pieces, (std::vector<std::string>{"\"", "日", "😀", "\""}));
+  EXPECT_GE(tokens, 1 + 3 + 4 + 1);
 }
 
 TEST(Completions, DepthOfEachPiece) {

@@ -102,7 +102,15 @@ bool Exchange::blocked() const {
 
 void Exchange::read(Choice& choice) {
   using std::chrono::milliseconds;
-  while (!choice.ended && !over_ && !blocked() && choice.answer.ready_within(milliseconds(0))) {
+  while (!choice.ended && !over_) {
+    if (blocked()) {
+      choice.behind = true;
+      return;
+    }
+    if (!choice.answer.ready_within(milliseconds(0))) {
+      choice.behind = false;  // it has caught up
+      return;
+    }
     std::optional<Token> token = choice.answer.next();
     if (!token) return end(choice);
     take(choice, std::move(*token));
@@ -139,7 +147,8 @@ void Exchange::count(Choice& choice, const Token& token) {
     ++text_tokens_;
   }
   const double share = token.depth / static_cast<double>(plan_.served->layers());
-  if (choice.last_token) {
+  // When a token is read tells when it was made only where none waited for the client.
+  if (choice.last_token && !choice.behind) {
     const double seconds = std::chrono::duration<double>(now - *choice.last_token).count();
     state_->metrics.token(seconds, share);
     state_->token_times.add(seconds, 1, now);

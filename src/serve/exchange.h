@@ -1,8 +1,8 @@
 // One request that is being answered: reads its answers as they come and writes the reply.
 //
-// Everything but start(), cut() and what the engine calls runs on the connection's thread. The engine's
-// thread only posts there. While the client does not take what was written, the answers are not read, and so
-// pause.
+// Everything but start(), cut() and what the engine calls runs on the connection's thread. start() runs on
+// the API's and changes nothing that the connection's thread reads; the engine's thread only posts there.
+// While the client does not take what was written, the answers are not read, and so pause.
 #pragma once
 
 #include <atomic>
@@ -42,6 +42,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     AnswerPart part;  // what is not written yet; of a whole reply, all
     size_t prompt = 0;
     std::optional<Moment> last_token = {};
+    bool behind = false;  // tokens wait because the client does not take what was written
     bool ended = false;
   };
 

@@ -1,5 +1,7 @@
 #include "serve/generation_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
@@ -138,8 +140,8 @@ void read_draft_kind(const BodyReader& body, const char* field, DraftOptions& dr
   const auto names = enum_names(DraftKind{});
   const auto at = std::find(names.begin(), names.end(), *kind);
   if (at == names.end())
-    refuse_field(body.name(field), fmt::format("{} must be method, harm_order or exit, got '{}'",
-                                               body.name(field), printable(*kind, 40)));
+    refuse_field(body.name(field), fmt::format("{} must be one of {}, got '{}'", body.name(field),
+                                               fmt::join(names, ", "), printable(*kind, 40)));
   drafts.kind = static_cast<DraftKind>(at - names.begin());
 }
 
@@ -194,7 +196,7 @@ void read_format(const BodyReader& body, ResponseFormat& into) {
                  fmt::format("response_format.type must be text, json_object or json_schema, got '{}'",
                              printable(type, 40)));
   const Json* named = inner.object("json_schema");
-  const Json* schema = named ? BodyReader(*named).find("schema") : nullptr;
+  const Json* schema = named ? BodyReader(*named, "response_format.json_schema.").find("schema") : nullptr;
   if (!schema)
     refuse_field("response_format.json_schema", "response_format.json_schema.schema is missing: the schema");
   into.kind = ResponseFormat::Kind::kSchema;

@@ -55,4 +55,13 @@ class HttpReply {
 // the reply.
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<HttpReply>)>;
 
+// A request that the server has refused by itself: a fault of HTTP, a limit, a foreign page, a missing key.
+struct HttpRefusal {
+  int status = 0;
+  std::string method, path;  // "" where they were not read
+  std::string message;       // as the client gets it
+};
+// Runs on a server's thread and must not wait.
+using HttpRefused = std::function<void(const HttpRefusal&)>;
+
 }  // namespace fathom

@@ -188,6 +188,9 @@ void HttpConnection::refuse(int status, const std::string& message, const std::s
     reply_->send(status, "application/json", error_object(status, message, code));
   }
   read_more();
+  if (status != 204 && shared_->refused)
+    shared_->refused(
+        {.status = status, .method = reader_.head().method, .path = reader_.head().path, .message = message});
 }
 
 // Writing -------------------------------------------------------------------------

@@ -23,6 +23,7 @@ struct ConnectionShared {
   HttpServerOptions options;
   GateOptions gate;
   HttpHandler handler;
+  HttpRefused refused;                      // may be none
   std::atomic<std::size_t> all_bodies = 0;  // bytes of bodies that are being read
   std::atomic<bool> draining = false;  // replies that are under way are finished, and no request is begun
 };

@@ -18,7 +18,7 @@ struct HttpLimits {
   std::size_t header_bytes =
       16 << 10;  // request line and headers; also trailers, and chunk extensions in sum
   std::size_t headers = 100;
-  std::size_t body_bytes = 32 << 20;
+  std::size_t body_bytes = 4 << 20;
 };
 
 struct HttpFault {

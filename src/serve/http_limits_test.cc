@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -279,6 +280,39 @@ TEST(HttpLimits, WhatWaitsForAReaderIsBounded) {
   for (int i = 0; i < 200 && gone.times() == 0; ++i) reply->write(std::string(100'000, 'x'));
   EXPECT_TRUE(gone.wait());
   EXPECT_EQ(reply->unsent(), 0u);
+}
+
+// What the handler never sees is told all the same.
+TEST(HttpLimits, RefusalsAreTold) {
+  std::mutex mutex;
+  std::vector<HttpRefusal> told;
+  HttpServerOptions options;
+  options.port = 0;
+  options.limits.body_bytes = 10;
+  HttpServer server(
+      options,
+      [](HttpRequest, const std::shared_ptr<HttpReply>& reply) { reply->send(200, "text/plain", ""); },
+      [&](const HttpRefusal& refusal) {
+        const std::lock_guard lock(mutex);
+        told.push_back(refusal);
+      });
+  server.start();
+  for (const std::string& bytes :
+       {http_get("/well"), std::string("GET /evil HTTP/1.1\r\nHost: evil.com\r\n\r\n"),
+        http_post("/large", std::string(11, 'x')), std::string("nonsense\r\n\r\n")}) {
+    TestClient client(server.port());
+    client.send(bytes);
+    EXPECT_NE(client.response().status, 0);
+  }
+  server.stop();
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[0].status, 403);
+  EXPECT_EQ(told[0].method, "GET");
+  EXPECT_EQ(told[0].path, "/evil");
+  EXPECT_FALSE(told[0].message.empty());
+  EXPECT_EQ(told[1].status, 413);
+  EXPECT_EQ(told[2].status, 400);
+  EXPECT_EQ(told[2].path, "");
 }
 
 }  // namespace

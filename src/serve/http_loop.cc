@@ -110,6 +110,10 @@ void HttpLoop::stop() {
   impl_->threads.clear();
 }
 
+AcceptedSocket::~AcceptedSocket() {
+  if (handle_ >= 0) ::close(handle_);
+}
+
 struct HttpListener::Impl : std::enable_shared_from_this<HttpListener::Impl> {
   Impl(HttpLoop& of, Accepted call)
       : loop(of), strand(asio::make_strand(of.context())), accepted(std::move(call)) {}
@@ -117,6 +121,7 @@ struct HttpListener::Impl : std::enable_shared_from_this<HttpListener::Impl> {
   error_code open(const tcp::endpoint& address);
   error_code open_all(const tcp::resolver::results_type& addresses);
   void wait(std::size_t index);
+  bool hand_over(int socket, const tcp::acceptor& acceptor);
   bool take(tcp::acceptor& acceptor);
 
   HttpLoop& loop;
@@ -155,12 +160,24 @@ void HttpListener::Impl::wait(std::size_t index) {
   });
 }
 
+// Returns false where the connection could not be taken, for want of memory most likely. It is closed then.
+bool HttpListener::Impl::hand_over(int socket, const tcp::acceptor& acceptor) {
+  error_code ignored;
+  AcceptedSocket came(socket, acceptor.local_endpoint(ignored).protocol() == tcp::v6());
+  try {
+    accepted(came);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 // Takes the connections that wait. Returns false where the system has no room for more.
 bool HttpListener::Impl::take(tcp::acceptor& acceptor) {
   for (;;) {
     const int socket = accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket >= 0) {
-      accepted(socket, acceptor.local_endpoint().protocol() == tcp::v6());
+      if (!hand_over(socket, acceptor)) return false;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

@@ -30,10 +30,27 @@ class HttpLoop {
   std::unique_ptr<Impl> impl_;
 };
 
+// A connection that has just come. Its socket is closed unless it was taken.
+class AcceptedSocket {
+ public:
+  AcceptedSocket(int handle, bool v6) : handle_(handle), v6_(v6) {}
+  ~AcceptedSocket();
+  AcceptedSocket(const AcceptedSocket&) = delete;
+  AcceptedSocket& operator=(const AcceptedSocket&) = delete;
+
+  int handle() const { return handle_; }
+  bool v6() const { return v6_; }  // which kind of address it has
+  void taken() { handle_ = -1; }   // its taker closes it
+
+ private:
+  int handle_;
+  bool v6_;
+};
+
 class HttpListener {
  public:
-  // `accepted` takes the socket over; `v6` says which kind of address it has.
-  using Accepted = std::function<void(int socket, bool v6)>;
+  // Takes the socket, or leaves it to be closed. Where the call throws, the listener goes on after a pause.
+  using Accepted = std::function<void(AcceptedSocket& socket)>;
 
   // Listens at every address that `host` names. Port 0 is any free one. A host that is not known, a port that
   // is taken or not allowed is a UserError.

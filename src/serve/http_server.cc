@@ -1,7 +1,5 @@
 #include "serve/http_server.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -25,11 +23,13 @@ std::string bound_host(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-std::shared_ptr<ConnectionShared> make_shared_part(const HttpServerOptions& options, HttpHandler handler) {
+std::shared_ptr<ConnectionShared> make_shared_part(const HttpServerOptions& options, HttpHandler handler,
+                                                   HttpRefused refused) {
   require(options.threads > 0, "server: threads must be at least 1, got {}", options.threads);
   auto shared = std::make_shared<ConnectionShared>();
   shared->options = options;
   shared->handler = std::move(handler);
+  shared->refused = std::move(refused);
   shared->gate = {.hosts = options.allow_hosts, .origins = options.allow_origins, .keys = options.keys};
   shared->gate.hosts.push_back(bound_host(options.host));
   if (!options.key_file.empty()) {
@@ -49,7 +49,7 @@ std::shared_ptr<TlsContext> make_tls(const HttpServerOptions& options) {
 }  // namespace
 
 struct HttpServer::Impl {
-  void accept(int socket, bool v6);
+  void accept(AcceptedSocket& socket);
   void forget(HttpConnection* connection);
   std::vector<std::shared_ptr<HttpConnection>> refuse_new();
 
@@ -65,18 +65,20 @@ struct HttpServer::Impl {
   std::mutex stopping;  // held while the threads end
 };
 
-void HttpServer::Impl::accept(int socket, bool v6) {
+void HttpServer::Impl::accept(AcceptedSocket& socket) {
   const std::lock_guard lock(mutex);
   const std::size_t most = shared->options.connections;
   const bool full = connections.size() >= most;
-  if (shared->draining || (full && (tls || connections.size() >= most + kMostRefused))) {
-    ::close(socket);
-    return;
-  }
-  auto connection = std::make_shared<HttpConnection>(open_stream(loop, socket, v6, tls), shared,
+  if (shared->draining || (full && (tls || connections.size() >= most + kMostRefused))) return;
+  auto connection = std::make_shared<HttpConnection>(open_stream(loop, socket, tls), shared,
                                                      [this](HttpConnection* closed) { forget(closed); });
   connections.emplace(connection.get(), connection);
-  full ? connection->start_full() : connection->start();
+  try {
+    full ? connection->start_full() : connection->start();
+  } catch (const std::exception&) {
+    connections.erase(connection.get());
+    throw;
+  }
 }
 
 void HttpServer::Impl::forget(HttpConnection* connection) {
@@ -95,9 +97,9 @@ std::vector<std::shared_ptr<HttpConnection>> HttpServer::Impl::refuse_new() {
   return open;
 }
 
-HttpServer::HttpServer(const HttpServerOptions& options, HttpHandler handler)
+HttpServer::HttpServer(const HttpServerOptions& options, HttpHandler handler, HttpRefused refused)
     : impl_(std::make_unique<Impl>()) {
-  impl_->shared = make_shared_part(options, std::move(handler));
+  impl_->shared = make_shared_part(options, std::move(handler), std::move(refused));
   impl_->tls = make_tls(options);
 }
 
@@ -111,7 +113,7 @@ void HttpServer::start() {
   impl_->loop = loop;
   auto listener =
       std::make_unique<HttpListener>(*loop, options.host, options.port,
-                                     [impl = impl_.get()](int socket, bool v6) { impl->accept(socket, v6); });
+                                     [impl = impl_.get()](AcceptedSocket& socket) { impl->accept(socket); });
   const std::lock_guard lock(impl_->mutex);
   impl_->listener = std::move(listener);
 }

@@ -15,8 +15,8 @@ namespace fathom {
 class HttpServer {
  public:
   // Reads the files of keys and of TLS. `handler` runs on several threads at once; it gets HEAD as GET, and
-  // the reply's body is left out.
-  HttpServer(const HttpServerOptions& options, HttpHandler handler);
+  // the reply's body is left out. `refused` hears of requests that the handler never sees.
+  HttpServer(const HttpServerOptions& options, HttpHandler handler, HttpRefused refused = {});
   ~HttpServer();  // stops
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
+#include "serve/http_loop.h"
 #include "serve/http_rig_test.h"
 
 namespace fathom {
@@ -97,7 +99,9 @@ TEST(HttpServer, ReadsChunkedBodies) {
 }
 
 TEST(HttpServer, ReadsAndWritesLargeBodies) {
-  HttpRig rig;
+  HttpServerOptions options;
+  options.limits.body_bytes = 16 << 20;
+  HttpRig rig(options);
   TestClient client(rig.port());
   std::string body(8 << 20, 'x');
   for (size_t i = 0; i < body.size(); i += 97) body[i] = static_cast<char>('a' + i % 23);
@@ -406,6 +410,19 @@ TEST(HttpServer, ListensAtEveryAddressOfAName) {
   TestClient client(rig.port());  // 127.0.0.1
   client.send(http_get("/echo"));
   EXPECT_EQ(client.response().status, 200);
+}
+
+TEST(HttpServer, AListenerOutlivesAFailure) {
+  HttpLoop loop(1);
+  std::atomic<int> calls = 0;
+  HttpListener listener(loop, "127.0.0.1", 0, [&](AcceptedSocket&) {
+    if (++calls == 1) throw std::bad_alloc();
+  });
+  for (int i = 1; i <= 2; ++i) {  // nobody takes the sockets: they are closed
+    TestClient client(listener.port());
+    EXPECT_TRUE(client.ends()) << i;
+    EXPECT_EQ(calls, i);
+  }
 }
 
 }  // namespace

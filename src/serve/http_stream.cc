@@ -43,8 +43,9 @@ class AsioStream final : public ByteStream, public std::enable_shared_from_this<
         socket_(make_socket()),
         timer_(socket_.get_executor()) {}
 
-  void adopt(int socket, bool v6) {
-    tcp_socket().assign(v6 ? tcp::v6() : tcp::v4(), socket);
+  void adopt(AcceptedSocket& socket) {
+    tcp_socket().assign(socket.v6() ? tcp::v6() : tcp::v4(), socket.handle());
+    socket.taken();
     error_code ignored;  // a peer that has gone is noticed by reading
     tcp_socket().set_option(tcp::no_delay(true), ignored);
     tcp_socket().set_option(asio::socket_base::keep_alive(true), ignored);
@@ -142,10 +143,10 @@ class AsioStream final : public ByteStream, public std::enable_shared_from_this<
 };
 
 template <class Socket>
-std::shared_ptr<ByteStream> make_stream(std::shared_ptr<HttpLoop> loop, int socket, bool v6,
+std::shared_ptr<ByteStream> make_stream(std::shared_ptr<HttpLoop> loop, AcceptedSocket& socket,
                                         std::shared_ptr<TlsContext> tls) {
   auto stream = std::make_shared<AsioStream<Socket>>(std::move(loop), std::move(tls));
-  stream->adopt(socket, v6);
+  stream->adopt(socket);
   return stream;
 }
 
@@ -155,10 +156,10 @@ bool is_readable(const std::string& file) {
 
 }  // namespace
 
-std::shared_ptr<ByteStream> open_stream(std::shared_ptr<HttpLoop> loop, int socket, bool v6,
+std::shared_ptr<ByteStream> open_stream(std::shared_ptr<HttpLoop> loop, AcceptedSocket& socket,
                                         std::shared_ptr<TlsContext> tls) {
-  if (tls) return make_stream<TlsSocket>(std::move(loop), socket, v6, std::move(tls));
-  return make_stream<tcp::socket>(std::move(loop), socket, v6, nullptr);
+  if (tls) return make_stream<TlsSocket>(std::move(loop), socket, std::move(tls));
+  return make_stream<tcp::socket>(std::move(loop), socket, nullptr);
 }
 
 std::shared_ptr<TlsContext> load_tls(const std::string& certificate_file, const std::string& key_file) {

@@ -12,8 +12,9 @@
 
 namespace fathom {
 
-class HttpLoop;     // serve/http_loop.h
-struct TlsContext;  // in http_stream.cc
+class AcceptedSocket;  // serve/http_loop.h
+class HttpLoop;        // the same
+struct TlsContext;     // in http_stream.cc
 
 // All calls are made on the stream's thread (where its callbacks run, one after the other), but for post().
 // After close() no callback comes but those of post().
@@ -36,8 +37,8 @@ class ByteStream {
   virtual void call_at(Moment when, std::function<void()> call) = 0;  // in place of an earlier one
 };
 
-// Takes the accepted socket over. Without `tls` the stream is plain.
-std::shared_ptr<ByteStream> open_stream(std::shared_ptr<HttpLoop> loop, int socket, bool v6,
+// Takes the socket. Without `tls` the stream is plain.
+std::shared_ptr<ByteStream> open_stream(std::shared_ptr<HttpLoop> loop, AcceptedSocket& socket,
                                         std::shared_ptr<TlsContext> tls);
 
 // TLS 1.2 or later with this certificate chain and key, both PEM. Errors are UserErrors that name the file.

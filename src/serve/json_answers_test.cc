@@ -1,8 +1,7 @@
 // Answers of a model under a schema, through the engine.
 #include <gtest/gtest.h>
 
-#include "infer/batcher_options.h"
-#include "infer/fathom.h"
+#include "infer/engine.h"
 #include "infer/model_runtime.h"
 #include "serve/json_machine.h"
 #include "serve/json_mask.h"
@@ -39,7 +38,7 @@ class JsonAnswers : public testing::Test {
         runtime_(story_model()) {
     runtime_.use_drafts({.kind = DraftKind::kExit});
     runtime_.make_cache(-1, 8, EngineOptions().rows);
-    engine_ = std::make_unique<Engine>(runtime_.feeder(), runtime_.engine_options());
+    engine_ = std::make_unique<Engine>(make_engine(runtime_.feeder(), runtime_.engine_options()));
   }
 
   static ModelRuntime::Options story_model() {

@@ -111,7 +111,8 @@ bool JsonMachine::step(uint8_t byte) {
   const Level level{ways_.size(), frames_.size(), keys_.size()};
   text_.push_back(static_cast<char>(byte));
   levels_.push_back(level);
-  for (size_t i = begin; i < level.ways; ++i) advance(ways_[i], byte);
+  const size_t end = tries_ < most_tries_ ? level.ways : begin + 1;
+  for (size_t i = begin; i < end; ++i) advance(ways_[i], byte);
   if (ways_.size() > level.ways) return true;
   back(1);
   return false;
@@ -170,6 +171,7 @@ void JsonMachine::add_frame(const Frame& frame) {
 }
 
 void JsonMachine::advance(uint32_t top, uint8_t byte) {
+  ++tries_;
   const Frame frame = frames_[top];
   if (frame.part == kNone) {
     if (frame.phase == kDone) return;
@@ -195,6 +197,7 @@ void JsonMachine::begin_value(ValueId value, const Frame& after, uint8_t byte) {
 }
 
 void JsonMachine::begin_part(PartId id, uint32_t parent, uint8_t byte) {
+  ++tries_;
   const Part& part = grammar_->parts[id];
   const int depth = frames_[parent].depth;
   if (depth + part.height > JsonGrammar::kMostDepth) return;

@@ -27,6 +27,13 @@ class JsonMachine {
   bool complete() const;  // the text is one of the grammar's
   const std::string& text() const { return text_; }
 
+  // Beginnings and continuations of values that were tried since the start: what a mask's time goes into.
+  uint64_t tries() const { return tries_; }
+  // Once tries() has reached `most`, a byte follows the first of the ways alone, and so may be refused though
+  // another way has it. kNoBound: never.
+  void bound_tries(uint64_t most) { most_tries_ = most; }
+  static constexpr uint64_t kNoBound = UINT64_MAX;
+
   // Characters that may follow, whatever they are, where each is written as it is: inside a string, between
   // two characters. 0 elsewhere, and where the ways do not agree.
   uint32_t plain_room() const;
@@ -105,6 +112,7 @@ class JsonMachine {
   std::vector<Frame> frames_;   // 0: the root before its value; 1: behind it
   std::vector<Key> keys_;       // 0: none
   std::vector<Level> levels_;   // by byte
+  uint64_t tries_ = 0, most_tries_ = kNoBound;
 };
 
 }  // namespace fathom

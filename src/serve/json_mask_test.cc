@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -15,6 +16,7 @@
 #include "serve/json_schema.h"
 #include "serve/json_schemas_test.h"
 #include "serve/json_validator_test.h"
+#include "serve/json_vocabulary.h"
 #include "support/test_paths.h"
 #include "text/unicode.h"
 
@@ -290,6 +292,49 @@ TEST(JsonMask, AVocabularyThatCannotWriteJson) {
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("a token for each ASCII character"), std::string::npos)
         << error.what();
+  }
+}
+
+std::string alternatives(const std::function<Json(int)>& each) {
+  Json list = Json::array();
+  for (int i = 0; i < 32; ++i) list.push_back(each(i));
+  return Json{{"anyOf", list}}.dump();
+}
+
+// Schemas under which many ways go through many tokens: a mask's tries are counted, so that the bound holds
+// on every machine. What is allowed is a part of what all ways allow, and never nothing.
+TEST(JsonMask, TheWorstMaskIsBounded) {
+  const std::string patterns = alternatives([](int i) {
+    return Json{{"type", "string"}, {"pattern", "^[ !#-\\[\\]-~]{" + std::to_string(300 + i) + "}$"}};
+  });
+  const std::string lists =
+      R"({"$ref": "#/$defs/a", "$defs": {"a": )" + alternatives([](int i) {
+        return Json{{"type", "array"}, {"items", {{"$ref", "#/$defs/a"}}}, {"maxItems", 100 + i}};
+      }) +
+      "}}";
+  const Words words(builtin_path());
+  const JsonVocabulary vocabulary(*words.tokenizer, {words.end});
+  const auto cases = {std::pair(patterns, "\"ab c"), std::pair(lists, "[[")};
+  for (const auto& [schema, text] : cases) {
+    JsonMachine machine(std::make_shared<const JsonGrammar>(compile_json_schema(schema)));
+    for (const char* byte = text; *byte != 0; ++byte) {
+      ASSERT_TRUE(machine.step(static_cast<uint8_t>(*byte)));
+      const uint64_t before = machine.tries();
+      const TokenBits bits = vocabulary.allowed(machine);
+      EXPECT_LE(machine.tries() - before, vocabulary.most_tries() + vocabulary.trie_nodes() + 16'384) << byte;
+      int64_t count = 0;
+      for (int32_t id = 0; id < words.tokenizer->vocab_size(); ++id) {
+        if (!bits.has(id)) continue;
+        ++count;
+        size_t read = 0;
+        for (const char c : vocabulary.piece(id)) read += machine.step(static_cast<uint8_t>(c));
+        EXPECT_EQ(read, vocabulary.piece(id).size()) << vocabulary.piece(id);
+        machine.back(read);
+      }
+      EXPECT_GT(count, 0) << byte;
+    }
+    const auto mask = words.masks.schema(schema)();
+    Walk(words, *mask, 3).run(40);
   }
 }
 

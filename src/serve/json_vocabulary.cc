@@ -105,6 +105,11 @@ bool JsonVocabulary::ends(int32_t id) const {
   return std::find(end_ids_.begin(), end_ids_.end(), id) != end_ids_.end();
 }
 
+// As if four ways were followed through all tokens. The rest is for values that have many alternatives.
+uint64_t JsonVocabulary::most_tries() const {
+  return 4 * uint64_t{trie_nodes()} + 16'384;
+}
+
 // Inside a string nearly every token may come: only those with a quote or a backslash need a look.
 TokenBits JsonVocabulary::allowed(JsonMachine& machine) const {
   const uint32_t room = machine.plain_room();
@@ -114,7 +119,17 @@ TokenBits JsonVocabulary::allowed(JsonMachine& machine) const {
                                          [](size_t most, const auto& entry) { return most < entry.first; });
     bits = std::prev(longer)->second;  // characters of ASCII are tokens: the first entry is of one character
   }
-  (room > 0 ? marked_ : all_).walk(machine, [&](int32_t id) { bits.set(id); });
+  bool any = room > 0;
+  const auto found = [&](int32_t id) {
+    bits.set(id);
+    any = true;
+  };
+  const TokenTrie& looked_at = room > 0 ? marked_ : all_;
+  machine.bound_tries(machine.tries() + most_tries());
+  looked_at.walk(machine, found);
+  machine.bound_tries(JsonMachine::kNoBound);
+  // A vocabulary without a token for each byte may have none for what the first way alone goes on with.
+  if (!any) looked_at.walk(machine, found);
   if (machine.complete()) {
     for (const int32_t id : end_ids_) {
       if (id >= 0 && static_cast<size_t>(id) < pieces_.size()) bits.set(id);

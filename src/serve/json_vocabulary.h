@@ -20,8 +20,12 @@ class JsonVocabulary {
   size_t size() const { return pieces_.size(); }
   const std::string& piece(int32_t id) const;  // "": never a part of a text
   bool ends(int32_t id) const;
-  // The tokens that may come next.
+  // The tokens that may come next. Where many ways would have to be followed through many tokens, some are
+  // left out and others stay: a mask takes most_tries() tries, and then one way through the tokens that are
+  // left.
   TokenBits allowed(JsonMachine& machine) const;
+  uint64_t most_tries() const;
+  size_t trie_nodes() const { return all_.nodes().size(); }
 
  private:
   std::vector<std::string> pieces_;

@@ -5,6 +5,7 @@
 
 #include "serve/api_error.h"
 #include "serve/api_request.h"
+#include "serve/body_reader.h"
 
 namespace fathom {
 namespace {
@@ -291,6 +292,43 @@ TEST(RequestFields, TheErrorObject) {
                           {"type", "invalid_request_error"},
                           {"param", "n"},
                           {"code", nullptr}}}}));
+}
+
+TEST(RequestFields, KindsOfDraftsAreListed) {
+  const Refused got = refused_field({{"speculate", true}, {"draft", "x"}});
+  EXPECT_EQ(got.param, "draft");
+  EXPECT_EQ(got.message, "draft must be one of method, harm_order, exit, lookup, got 'x'");
+}
+
+// Members that nobody looks at are read and not kept.
+TEST(RequestFields, UnknownMembersAreDropped) {
+  const std::string body =
+      R"({"x": [{"a": [1, {"prompt": 5}]}, [], "b"], "prompt": "a", "y": {"n": 3}, "n": 2, "z": [[1]]})";
+  EXPECT_EQ(parse_body(body, {}), (Json{{"prompt", "a"}, {"n", 2}}));
+  EXPECT_EQ(parse_body(R"({"x": {"prompt": 1}})", {}), Json::object());
+  const Json kept{
+      {"messages",
+       {{{"role", "user"}, {"content", {{{"type", "text"}, {"text", "\u65e5"}}}}}, nullptr, true}},
+      {"logit_bias", {{"5", -1.5}, {"6", -2}}},
+      {"stop", Json::array()}};
+  EXPECT_EQ(parse_body(kept.dump(), {}), kept);
+  EXPECT_EQ(parse_body(R"({"n": 1, "x": 2, "n": [3], "n": 4})", {}), (Json{{"n", 4}}));
+}
+
+TEST(RequestFields, ValuesAreBounded) {
+  ApiLimits limits;
+  limits.tokens = 1000;
+  const auto body = [](const char* field, size_t values) {
+    std::string text = std::string("{\"prompt\": \"a\", \"") + field + "\": [0";
+    for (size_t i = 1; i < values; ++i) text += ",{}";
+    return text + "]}";
+  };
+  for (const char* field : {"x", "messages"}) {
+    EXPECT_NO_THROW(parse_body(body(field, 66'000), limits));
+    const Refused got = refused([&] { parse_body(body(field, 67'000), limits); });
+    EXPECT_EQ(got.message, "the body may have 66536 values, got more");
+    EXPECT_EQ(got.status, 400);
+  }
 }
 
 }  // namespace

@@ -2,12 +2,16 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/format.h"
 #include "serve/token_text.h"
 
 namespace fathom {
 namespace {
+
+constexpr int64_t kMostLines = 20;
+constexpr std::chrono::seconds kLineTime{10};
 
 double milliseconds(double seconds) {
   return std::round(seconds * 1e6) / 1e3;
@@ -58,6 +62,20 @@ std::string as_text(const RequestRecord& r) {
 
 std::string log_line(const RequestRecord& record, bool json) {
   return json ? as_json(record) : as_text(record);
+}
+
+std::optional<int64_t> LineLimit::next(Moment now) {
+  const std::lock_guard lock(mutex_);
+  if (!begin_ || now - *begin_ >= kLineTime) {
+    begin_ = now;
+    lines_ = 0;
+  }
+  if (lines_ == kMostLines) {
+    ++left_out_;
+    return std::nullopt;
+  }
+  ++lines_;
+  return std::exchange(left_out_, 0);
 }
 
 }  // namespace fathom

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
+
+#include "infer/fathom.h"
 
 namespace fathom {
 
@@ -24,5 +27,18 @@ struct RequestRecord {
 };
 
 std::string log_line(const RequestRecord& record, bool json);
+
+// Bounds the lines that strangers can cause at will, so that a flood of them does not fill the disk. Any
+// thread may call.
+class LineLimit {
+ public:
+  // Returns how many lines were left out before this one, or nothing where this one is left out, too.
+  std::optional<int64_t> next(Moment now);
+
+ private:
+  std::mutex mutex_;
+  std::optional<Moment> begin_;  // of the time in which lines are counted
+  int64_t lines_ = 0, left_out_ = 0;
+};
 
 }  // namespace fathom

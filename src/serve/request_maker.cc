@@ -4,7 +4,6 @@
 #include <random>
 
 #include "base/format.h"
-#include "infer/chat_encoding.h"
 #include "infer/sampler.h"
 #include "serve/api_error.h"
 
@@ -94,9 +93,10 @@ std::optional<DraftOptions> RequestMaker::drafts_of(const GenerationFields& fiel
 MaskMaker RequestMaker::mask_of(const GenerationFields& fields) const {
   const ResponseFormat& format = fields.format;
   if (format.kind == ResponseFormat::Kind::kText) return {};
-  if (fields.ignore_eos || fields.min_tokens > 0)
+  if (fields.ignore_eos || fields.min_tokens > 0 || !fields.stops.empty() || !fields.stop_ids.empty())
     refuse_field("response_format",
-                 "response_format does not go with ignore_eos and min_tokens: JSON has an end");
+                 "response_format does not go with ignore_eos, min_tokens, stop and stop_token_ids: JSON has "
+                 "its own end");
   const bool schema = format.kind == ResponseFormat::Kind::kSchema;
   const bool served = schema ? served_.masks.schema != nullptr : served_.masks.any_object != nullptr;
   if (!served)
@@ -111,6 +111,12 @@ MaskMaker RequestMaker::mask_of(const GenerationFields& fields) const {
 
 Request RequestMaker::common(const GenerationFields& fields, const std::string& key, Moment arrived) const {
   Request request;
+  const int64_t vocab = served_.model->config.vocab;
+  for (const int32_t id : fields.stop_ids) {
+    if (id >= vocab)
+      refuse_field("stop_token_ids",
+                   fmt::format("stop_token_ids: token {} is not in the vocabulary of {}", id, vocab));
+  }
   request.sampler = sampler_of(fields);
   request.answers = fields.answers;
   request.stops = fields.stops;
@@ -151,14 +157,14 @@ std::vector<int32_t> RequestMaker::encode(const std::string& text, bool add_spec
   return served_.tokenizer().encode(text, how);
 }
 
-std::vector<int32_t> RequestMaker::encode(const std::vector<ChatMessage>& messages) const {
+std::vector<int32_t> RequestMaker::encode(const std::vector<ChatMessage>& messages, bool open_answer) const {
   if (!served_.chat) refuse_field("messages", fmt::format("this model does not chat: {}", served_.no_chat));
   int64_t bytes = 0;
   for (const ChatMessage& message : messages) bytes += std::ssize(message.content);
   const int64_t least = bytes / served_.longest_token;
   if (least > served_.context) too_long(fmt::format("at least {}", least), served_.context);
   try {
-    return encode_chat(served_.tokenizer(), *served_.chat, messages);
+    return served_.chat->encode(served_.tokenizer(), messages, open_answer);
   } catch (const UserError& error) {  // such as two user's turns one after the other
     refuse_field("messages", fmt::format("messages: {}", error.what()));
   }

@@ -19,7 +19,8 @@ class RequestMaker {
 
   // The tokens of a prompt, within the context.
   std::vector<int32_t> encode(const std::string& text, bool add_special = true) const;
-  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
+  // `open_answer`: the assistant's next turn is opened, as it is for an answer.
+  std::vector<int32_t> encode(const std::vector<ChatMessage>& messages, bool open_answer = true) const;
 
  private:
   Request common(const GenerationFields& fields, const std::string& key, Moment arrived) const;

@@ -12,20 +12,34 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kPath{"response_format", "json_schema", "schema"};
-constexpr int64_t kMostMembers = 16384;  // JSON in order looks through its members for each new one
+// JSON in order looks through its members for each new one, and the parser through a list at each end of a
+// list or object in it.
+constexpr int64_t kMostMembers = 8192;
+constexpr int64_t kMostValues = 16384;
+
+void bound(int64_t count, int64_t most, const char* what) {
+  if (count > most)
+    refuse_field("response_format",
+                 fmt::format("response_format: a schema may have {} {}, got more", most, what));
+}
 
 }  // namespace
 
 // Keeps the members that lead to the schema and drops the others as they are read.
 std::string schema_in_order(const std::string& body) {
-  int64_t members = 0;
-  const auto keep = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event != Json::parse_event_t::key) return true;
+  using Event = Json::parse_event_t;
+  int64_t members = 0, values = 0;
+  bool inside = false;  // the schema
+  const auto keep = [&](int depth, Event event, Json& value) {
     const auto level = static_cast<std::size_t>(depth) - 1;
-    if (level < kPath.size() && value != kPath[level]) return false;
-    if (++members > kMostMembers)
-      refuse_field("response_format",
-                   fmt::format("response_format: a schema may have {} members, got more", kMostMembers));
+    if (event == Event::key && level < kPath.size()) {
+      const bool leads = value == kPath[level];
+      inside = leads && level + 1 == kPath.size();
+      return leads;
+    }
+    const bool grows = event == Event::key || event == Event::object_start || event == Event::array_start;
+    if (inside && grows) bound(++members, kMostMembers, "members, lists and objects");
+    if (inside && event == Event::value) bound(++values, kMostValues, "texts and numbers");
     return true;
   };
   const Json kept = Json::parse(body, keep);

@@ -39,6 +39,12 @@ TEST(SchemaOrder, MembersAreBounded) {
   std::string many = "{";
   for (int i = 0; i < 20000; ++i) many += (i ? ",\"" : "\"") + std::to_string(i) + "\":1";
   EXPECT_THROW(schema_in_order(body_with(many + "}")), ApiError);
+  std::string lists = "{\"enum\":[0";  // the parser's time grows with their square
+  for (int i = 0; i < 20000; ++i) lists += ",[]";
+  EXPECT_THROW(schema_in_order(body_with(lists + "]}")), ApiError);
+  std::string numbers = "{\"enum\":[0";
+  for (int i = 0; i < 20000; ++i) numbers += ",1";
+  EXPECT_THROW(schema_in_order(body_with(numbers + "]}")), ApiError);
   const std::string outside = R"(, "other": )" + many + "}";
   EXPECT_EQ(schema_in_order(body_with("{\"c\":1}", outside)), "{\"c\":1}");
 }

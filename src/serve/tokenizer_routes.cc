@@ -15,7 +15,10 @@ using Json = nlohmann::ordered_json;
 std::vector<int32_t> tokens_asked_for(const std::string& text, const BodyReader& body,
                                       const ServedModel& served, const ApiOptions& options) {
   const RequestMaker maker(served, options, [] { return Load(); });
-  if (body.find("messages")) return maker.encode(parse_chat_request(text, options.limits).messages);
+  if (body.find("messages")) {
+    const bool open_answer = body.boolean("add_generation_prompt").value_or(true);
+    return maker.encode(parse_chat_request(text, options.limits).messages, open_answer);
+  }
   const std::optional<std::string> prompt = body.text("prompt");
   if (!prompt) refuse_field("prompt", "prompt is missing: the text");
   return maker.encode(*prompt, body.boolean("add_special_tokens").value_or(true));

@@ -202,7 +202,7 @@ void check_fingerprint(const Fingerprint& stored, const Fingerprint& model, cons
     fail("{}: the adapter does not fit this model: {} (it loads nevertheless where that is forced)",
          printable(folder), difference);
   const double apart = difference.empty() ? projection_difference(stored, model) : 0;
-  if (apart > kMostDifference)
+  if (apart > kMostDifference && !force)
     log_warn(
         fmt::format("{} was made for other weights: these are {:.0f} % away (rounding to four bits: 8 %)",
                     printable(folder), 100 * apart));

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/json_depth.h"
 #include "base/mapped_file.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
@@ -81,7 +82,9 @@ Json config_json(const Model& model, const std::string& base_model) {
 }
 
 Json parse_config(const std::string& path) {
-  const Json json = Json::parse(read_text_file(path, kMostConfigBytes), nullptr, false);
+  const std::string text = read_text_file(path, kMostConfigBytes);
+  check_json_depth(text, path);
+  const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) fail("{}: expected a JSON object", path);
   return json;
 }
@@ -100,8 +103,8 @@ void check_config(const Json& json, const std::string& where) {
 
 double number_of(const Json& json, const char* key, const std::string& where) {
   const Json value = json.value(key, Json());
-  if (!value.is_number() || !std::isfinite(value.get<double>()))
-    fail("{}: '{}' must be a number, got {}", where, key, printable(value.dump()));
+  if (!value.is_number() || !std::isfinite(value.get<float>()))
+    fail("{}: '{}' must be a number that f32 holds, got {}", where, key, printable(value.dump()));
   return value.get<double>();
 }
 

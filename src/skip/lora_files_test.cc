@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 
@@ -257,6 +258,8 @@ TEST_F(LoraFiles, WhatDoesNotFitIsRefused) {
   expect_refused(changed([](Json& json, Tensors&) { json["r"] = 0; }), "'r' must be a whole number");
   expect_refused(changed([](Json& json, Tensors&) { json.erase("lora_alpha"); }),
                  "'lora_alpha' must be a number");
+  expect_refused(changed([](Json& json, Tensors&) { json["lora_alpha"] = 1e39; }),
+                 "'lora_alpha' must be a number that f32 holds, got 1e+39");
   expect_refused(changed([](Json& json, Tensors&) { json["target_modules"].push_back("fc1"); }), "got 'fc1'");
   expect_refused(changed([](Json&, Tensors& tensors) { tensors.pop_back(); }), "is missing");
   expect_refused(
@@ -276,6 +279,10 @@ TEST_F(LoraFiles, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal(half), "");
   fs::remove(half + "/adapter_model.safetensors");
   expect_refused(half, "is no whole LoRA: it has no adapter_model.safetensors");
+  // Nested without end, in a file that only this reader sees.
+  const std::string deep = changed([](Json&, Tensors&) {});
+  std::ofstream(deep + "/adapter_config.json") << "{\"target_modules\": " << std::string(200000, '[');
+  EXPECT_THROW(read_lora(ctx_, deep, base().config), UserError);
   // Another base.
   const Model other = tiny_model(tiny_config());
   EXPECT_THROW(load_adapter(ctx_, kPeft, other), UserError);

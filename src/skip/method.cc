@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "ops/linear/linear.h"
@@ -42,9 +43,10 @@ float quantile_of(std::vector<float> scores, float share) {
 }  // namespace
 
 std::vector<float> UnitList::thresholds(double budget, int64_t units) const {
+  constexpr float kMost = std::numeric_limits<float>::max();  // rows that never skip score infinity
   std::vector<float> out(static_cast<size_t>(units), -INFINITY);
   for (size_t i = 0; i < order.size() && (i == 0 ? 1.0 : left[i - 1]) > budget * (1 + 1e-9); ++i)
-    out[static_cast<size_t>(order[i])] = INFINITY;
+    out[static_cast<size_t>(order[i])] = kMost;
   return out;
 }
 

@@ -71,6 +71,7 @@ struct FinishInput {
   const SkipPolicy& policy;  // the method's own, with the others of a hybrid
   const Model& model;
   std::span<const Batch> batches;
+  const std::atomic<bool>* cancel = nullptr;  // when set, finish() ends with PrepareCancelled
 };
 
 struct PrepareCancelled {};  // thrown when `cancel` is set, after at most one more pass over a batch
@@ -102,7 +103,7 @@ struct MethodTraits {
 struct UnitList {
   std::vector<int32_t> order;  // 2 · layer (+ 1: the FFN)
   std::vector<double> left;  // share of the blocks' multiply-adds that runs without the units up to this one
-  // (units) −∞ where a unit runs at this budget, +∞ where it is dropped.
+  // (units) −∞ where a unit runs at this budget, the largest number where it is dropped.
   std::vector<float> thresholds(double budget, int64_t units) const;
 };
 

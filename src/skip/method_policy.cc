@@ -235,10 +235,12 @@ bool MethodPolicy::fits_at_end() const {
 }
 
 std::vector<std::string> MethodPolicy::finish(Context& ctx, const Model& model,
-                                              std::span<const Batch> batches) {
+                                              std::span<const Batch> batches,
+                                              const std::atomic<bool>* cancel) {
   std::vector<std::string> said;
   for (const Part& each : parts_) {
-    if (each.method->traits().fits_at_end) said.push_back(each.method->finish(ctx, {*this, model, batches}));
+    if (each.method->traits().fits_at_end)
+      said.push_back(each.method->finish(ctx, {*this, model, batches, cancel}));
   }
   return said;
 }

@@ -95,7 +95,8 @@ class MethodPolicy final : public SkipPolicy {
   // Is there something to fit once everything else has learned? finish() does it, and returns what there is
   // to say about it.
   bool fits_at_end() const;
-  std::vector<std::string> finish(Context& ctx, const Model& model, std::span<const Batch> batches);
+  std::vector<std::string> finish(Context& ctx, const Model& model, std::span<const Batch> batches,
+                                  const std::atomic<bool>* cancel = nullptr);
 
   std::unique_ptr<PolicyState> make_state(Context& ctx, const ModelConfig& config,
                                           int64_t sequences) const override;

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/format.h"
@@ -99,6 +100,12 @@ PoolRule parse_pool(const std::string& text) {
        printable(text));
 }
 
+// mask: f32 (rows), 0 or 1. Returns +∞ where it is 1, else 0. (0 · ∞ would be NaN.)
+Tensor infinite_where(Context& ctx, const Tensor& mask) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  return affine(ctx, affine(ctx, mask, kMost, 0.0f), kMost, 0.0f);
+}
+
 // The same rows (dimension 0), and room for more.
 Tensor with_room(Context& ctx, const Tensor& old, const Shape& shape) {
   Tensor table = Tensor::owned(ctx.device(), DType::kF32, shape);
@@ -128,6 +135,7 @@ struct MindSkipState final : MethodState {
   // Of this pass:
   Tensor early;  // f32 (rows): 1 for the first N rows of a sequence; undefined: the pool is not a prefix
   RowSet early_rows = RowSet::none(0);
+  Tensor always;  // f32 (rows): +∞ for the same rows, else 0; undefined as `early`
   Tensor fresh;   // f32 (sequences): 1 where the sequence's first row is in the pass (pool prompt)
   Tensor passed;  // the mlp's score, when it is made at attention; lives as long as its block
 };
@@ -261,11 +269,12 @@ void MindSkip::prepare(Context& ctx, const PrepareInput& input) {
 
 void MindSkip::begin(Context& ctx, const Model&, const Batch& batch, SkipState& state) const {
   auto& mine = state.of<MindSkipState>(*this);
-  mine.early = mine.fresh = mine.passed = {};
+  mine.early = mine.always = mine.fresh = mine.passed = {};
   if (config_.level == Level::kToken) return;
   if (pool_.pool == Pool::kPrefix) {
     mine.early = before_position(ctx, batch.positions, pool_.rows);
     mine.early_rows = select_rows(ctx, mine.early, Compare::kAbove, scalar(ctx, 0));
+    mine.always = infinite_where(ctx, mine.early);
   } else if (pool_.pool == Pool::kPrompt && !state.training) {
     const Tensor first = before_position(ctx, batch.positions, 1);
     const Tensor share =
@@ -321,7 +330,7 @@ Tensor MindSkip::held_rate(UnitCall& call, size_t router) const {
   return memory;
 }
 
-// R of every row. Rows of the prefix run whatever R is: theirs is the constant 1.
+// R of every row. Rows of the prefix run whatever R and the threshold are: theirs is the constant 1.
 Tensor MindSkip::score_of(UnitCall& call, size_t router) const {
   Context& ctx = call.ctx;
   if (config_.level == Level::kToken)
@@ -350,7 +359,12 @@ void MindSkip::score(UnitCall& call, Decision& decision) const {
 
 RowSet MindSkip::decide(UnitCall& call, const Decision& decision) const {
   if (!decision.score) return RowSet::all(call.rows());
-  return above_threshold(call, decision.score, std::nextafter(config_.threshold, -INFINITY));  // R ≥ τ
+  const Tensor& always = call.state.of<MindSkipState>(*this).always;
+  // No finite threshold reaches +∞, and calibration leaves out scores that are not finite. Where another
+  // method scores, the first rows have scores like all others.
+  const bool forced = always && call.state.alone == this;
+  const Tensor score = forced ? add(call.ctx, detach(decision.score), always) : decision.score;
+  return above_threshold(call, score, std::nextafter(config_.threshold, -INFINITY));  // R ≥ τ
 }
 
 // λ Σ over routed layers of mean(M), or of what it exceeds the target by; the mean over sequences, or over

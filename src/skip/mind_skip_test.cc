@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "skip/training_test.h"
 
 namespace fathom {
@@ -58,6 +60,37 @@ TEST(MindSkip, RoutesTheMiddleLayersByDefaultAndAnyList) {
   EXPECT_EQ(skipping(R"(, "units": "mlp")"), (std::vector<int>{3, 5}));
   EXPECT_EQ(skipping(R"(, "units": "block")"), (std::vector<int>{2, 3, 4, 5}));
   EXPECT_EQ(skipping(R"(, "layers": [3, 0])"), (std::vector<int>{0, 6}));
+}
+
+// A budget's threshold can lie above every score, above the prefix's 1 as well.
+TEST(MindSkip, ThePrefixRunsAtAnyThreshold) {
+  const Rows rows = random_rows({9, 2, 7});
+  for (const char* units : {"attention", "mlp", "block"}) {
+    const std::string extra =
+        std::string(R"("pool": "prefix:3", "layers": [0, 1, 2, 3], "units": ")") + units + "\"";
+    Rig rig(config(extra)), own(config(extra + R"(, "threshold": 2)"));
+    rig.thresholds.assign(8, std::numeric_limits<float>::max());
+    TinyRun cached(rig, 3);
+    const Seen physical = rig.fresh(rows);
+    for (size_t unit = 0; unit < 8; ++unit) {
+      const bool asked = std::string(units) != (unit % 2 ? "attention" : "mlp");
+      for (size_t r = 0; r < rows.size(); ++r)
+        EXPECT_EQ(physical.kept[unit][r], rows[r].position < 3 || !asked) << units << " " << unit << " " << r;
+    }
+    EXPECT_EQ(rig.fresh(rows, {.masked = true}).kept, physical.kept) << units;
+    EXPECT_EQ(cached.pass(rows).kept, physical.kept) << units;
+    EXPECT_EQ(own.fresh(rows).kept, physical.kept) << units << ": τ = 2";
+    EXPECT_EQ(own.fresh(rows, {.training = true}).kept, physical.kept) << units << ": τ = 2, in training";
+    // What objectives and pictures see stays finite.
+    EXPECT_EQ(physical.scores[std::string(units) == "mlp"][0], 1.0f) << units;
+  }
+}
+
+// Where another method scores, no row must run.
+TEST(MindSkip, AnotherMethodsScoresHaveNoPrefix) {
+  Rig rig(R"({"name": "skip_layer", "decide": "mind_skip"})");
+  rig.thresholds.assign(8, std::numeric_limits<float>::max());
+  EXPECT_GT(skipped_share(rig.fresh(random_rows({9}))), 0.1);
 }
 
 TEST(MindSkip, Refusals) {

@@ -405,7 +405,7 @@ std::string Nested::finish(Context& ctx, const FinishInput& input) {
   const ListPlan plan = plan_of(config);
   if (plan.costs.lists == 0) return "nested: there is no list to fit the head for";
   std::vector<NormalEquations> equations(config_.lists.size(), NormalEquations(config.width));
-  measure_lists(ctx, {input.model, config_.layer, plan.group, plan.costs.lists}, input.batches,
+  measure_lists(ctx, {input.model, config_.layer, plan.group, plan.costs.lists, input.cancel}, input.batches,
                 [&](const ListLosses& losses) {
                   for (size_t k = 0; k < equations.size(); ++k)
                     equations[k].add(ctx.pool(), losses.x, losses.kl[k]);

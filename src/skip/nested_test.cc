@@ -80,6 +80,14 @@ TEST(Nested, FirstRowsRunEverything) {
   }
 }
 
+TEST(Nested, FirstRowsRunEverythingWithAFixedListToo) {
+  Rig rig(config(R"("choice": "fixed", "protect_rows": 3)"));
+  rig.thresholds = rig.policy->list(rig.model.config).thresholds(0.7, 8);
+  const Rows rows = random_rows({9, 2});
+  const Seen seen = rig.fresh(rows);
+  for (size_t r = 0; r < rows.size(); ++r) EXPECT_EQ(seen.kept[5][r], rows[r].position < 3) << r;
+}
+
 // At alpha 0 every row is the mean row, as with the fixed choice.
 TEST(Nested, WithoutTheRowsPartAllAreAlike) {
   for (const char* more : {R"("alpha": 0)", R"("choice": "fixed")"}) {

@@ -125,7 +125,7 @@ CheckpointPlace write_checkpoint(const std::string& dir, int64_t step, const Kep
                                  const std::function<void(const std::string& folder)>& fill) {
   const CheckpointPlace place{step, dir + "/" + name_of_step(step), {}};
   std::error_code error;
-  if (!fs::exists(place.path, error) || !checkpoint_state(place.path, step).damage.empty()) {
+  if (kept.again || !fs::exists(place.path, error) || !checkpoint_state(place.path, step).damage.empty()) {
     fs::create_directories(dir, error);
     if (error) fail("cannot create the folder {}: {}", printable(dir), error.message());
     write_files(place, fill);
@@ -180,6 +180,17 @@ void check_run_folder(const std::string& dir, int64_t step) {
   }
 }
 
+namespace {
+
+// A name that Workplace gives: step-N.tmp-PID, or step-N.tmp-PID-ATTEMPT.
+bool is_workplace_name(const std::string& name) {
+  const size_t suffix = name.find(".tmp-");
+  if (suffix == std::string::npos || checkpoint_step(name.substr(0, suffix)) < 0) return false;
+  return name.find_first_not_of("0123456789-", suffix + 5) == std::string::npos;
+}
+
+}  // namespace
+
 void remove_leftovers(const std::string& dir) {
   std::error_code error;
   std::vector<fs::path> folders, links;
@@ -191,7 +202,11 @@ void remove_leftovers(const std::string& dir) {
     else if (is_half_link(entry.path()))
       links.push_back(entry.path());
   }
-  for (const fs::path& path : folders) remove_marked(path.string());
+  for (const fs::path& path : folders) {
+    remove_marked(path.string());
+    // A kill between making the folder and its mark, or between removing them, leaves it empty.
+    if (is_workplace_name(path.filename().string())) ::rmdir(path.c_str());
+  }
   for (const fs::path& path : links) fs::remove(path, error);
 }
 

@@ -22,6 +22,7 @@ struct CheckpointPlace {
 struct KeptCheckpoints {
   int64_t newest = 0;  // how many whole ones stay; 0: all
   int64_t best = -1;   // this step's stays, whatever its age, and DIR/best points at it; -1: none is better
+  bool again = false;  // write this step's although there is a whole one
 };
 
 // fill(folder) writes the files, `folder` not being there yet (save_hf makes it; others create_directories).

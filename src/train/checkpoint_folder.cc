@@ -42,8 +42,10 @@ bool may_change(const fs::path& name) {
 std::vector<std::string> files_of(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
-    if (!entry.is_directory()) names.push_back(entry.path().lexically_relative(folder).string());
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!fs::is_directory(entry->symlink_status(error)))  // a link to a folder is a file
+      names.push_back(entry->path().lexically_relative(folder).string());
   }
   std::sort(names.begin(), names.end());
   return names;

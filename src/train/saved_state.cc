@@ -60,6 +60,10 @@ double SavedState::number_or(const char* key, double none) const {
   return !has(key) || at(key).is_null() ? none : number(key);
 }
 
+bool SavedState::is_true(const char* key) const {
+  return has(key) && at(key) == true;
+}
+
 std::string SavedState::text_or(const char* key, const std::string& none) const {
   if (!has(key)) return none;
   if (!at(key).is_string()) refuse(key, "a string");

@@ -24,6 +24,7 @@ class SavedState {
   int64_t count(const char* key, int64_t most) const;    // a whole number from 0
   double number(const char* key) const;                  // finite
   double number_or(const char* key, double none) const;  // `none` where it is null or missing
+  bool is_true(const char* key) const;                   // false where it is anything else, or missing
   std::string text_or(const char* key, const std::string& none) const;
   std::vector<float> numbers(const char* key) const;     // all finite
   std::optional<NamedSums> sums(const char* key) const;  // nothing where it is missing

@@ -11,6 +11,7 @@
 #include "model/lora.h"
 #include "model/transformer.h"
 #include "ops/loss/output_loss.h"
+#include "skip/fingerprint.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -27,6 +28,21 @@ uint64_t dropout_seed(uint64_t seed, int64_t step) {
   const uint64_t high = rng.next_u32();
   return high << 32 | rng.next_u32();
 }
+
+// Passes that measure the model and record nothing. On a GPU a tape is attached: products of many rows are
+// training's there.
+class MeasuringScope {
+ public:
+  MeasuringScope(Context& ctx, Tape& tape) : arena_(ctx) {
+    if (ctx.device() == Device::kCuda) taped_.emplace(ctx, tape);
+    quiet_.emplace(ctx, false);
+  }
+
+ private:
+  ArenaScope arena_;
+  std::optional<TapeScope> taped_;
+  std::optional<RecordingScope> quiet_;
+};
 
 }  // namespace
 
@@ -65,7 +81,10 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
     specs.push_back({own.name, own.tensor, {}, own.decay, false, recipe.train.method_rate});
   parameters_ = std::make_unique<ParameterSet>(ctx, std::move(specs), recipe.train.precision);
   optimizer_ = make_optimizer(recipe.train.optimizer, *parameters_);
-  if (merges) merged_ = std::make_unique<MergedLora>(ctx, model);
+  if (merges) {
+    base_projections_ = fingerprint(ctx, model).projections;
+    merged_ = std::make_unique<MergedLora>(ctx, model);
+  }
 }
 
 // The factors begin beside the weights, which the teacher keeps without them.
@@ -79,41 +98,39 @@ void Trainer::add_lora(std::vector<ParameterSpec>& specs, bool merged) {
   specs.insert(specs.end(), own.begin(), own.end());
 }
 
-// Methods that measure the model before they start (harm order, similarities) see the first samples, a few
-// in each pass: two states and the logits of so many rows are all that memory has to hold.
-// start: tensors and controllers are to get their first values.
-void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
-  const ArenaScope scope(ctx_);
-  // On a GPU, products of many rows are training's: a tape is attached that records nothing.
-  std::optional<TapeScope> taped;
-  if (ctx_.device() == Device::kCuda) taped.emplace(ctx_, tape_);
-  const RecordingScope quiet(ctx_, false);
-  const int64_t samples = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
+// The first samples, until there are this many tokens, a few samples in each batch: two states and the logits
+// of a batch are all that memory has to hold.
+std::vector<Batch> Trainer::first_batches(int64_t samples, int64_t most_tokens) {
+  samples = std::min(samples, train_.samples());
+  const int64_t each = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
   std::vector<Batch> batches;
   int64_t tokens = 0;
-  for (int64_t first = 0; first < train_.samples() && tokens < recipe_.train.prepare_tokens;
-       first += samples) {
-    const TrainBatch part = train_.batch(first, std::min(samples, train_.samples() - first), 0);
+  for (int64_t first = 0; first < samples && tokens < most_tokens; first += each) {
+    const TrainBatch part = train_.batch(first, std::min(each, samples - first), 0);
     batches.push_back(make_batch(ctx_, rows_of(part)));
     tokens += part.rows();
   }
+  return batches;
+}
+
+// What a method measures before it starts (harm order, similarities). start: tensors and controllers are to
+// get their first values.
+void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
+  const MeasuringScope scope(ctx_, tape_);
+  const std::vector<Batch> batches = first_batches(INT64_MAX, recipe_.train.prepare_tokens);
   recipe_.method->prepare(ctx_, model_, batches, start, stop);
 }
 
 // What the method fits when everything else has learned.
-void Trainer::finish_method() {
+void Trainer::finish_method(const std::atomic<bool>& stop) {
   if (!recipe_.method->fits_at_end()) return;
-  const ArenaScope scope(ctx_);
-  const int64_t samples = std::min(kFitSamples, train_.samples()),
-                each = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
-  std::vector<Batch> batches;
-  for (int64_t first = 0; first < samples; first += each)
-    batches.push_back(make_batch(ctx_, rows_of(train_.batch(first, std::min(each, samples - first), 0))));
-  for (const std::string& line : recipe_.method->finish(ctx_, model_, batches)) log_info(line);
+  const MeasuringScope scope(ctx_, tape_);
+  const std::vector<Batch> batches = first_batches(kFitSamples, INT64_MAX);
+  for (const std::string& line : recipe_.method->finish(ctx_, model_, batches, &stop)) log_info(line);
 }
 
 // A method is to serve with the share that its weights have learned with.
-void Trainer::keep_density() {
+void Trainer::keep_density(const std::atomic<bool>& stop) {
   const MethodPolicy& method = *recipe_.method;
   if (!method.own_rule_skips()) return;
   const Dataset& text = validation_ ? *validation_ : train_;
@@ -121,7 +138,7 @@ void Trainer::keep_density() {
   const TrainConfig& config = recipe_.train;
   const TrainingStep step{true, config.seed, progress_.step,
                           method.share_at(progress_.step, config.schedule_steps, config.seed)};
-  const TrainedRule rule = find_trained_rule(ctx_, model_, method, rows, step);
+  const TrainedRule rule = find_trained_rule(ctx_, model_, method, rows, step, &stop);
   if (!rule.thresholds.empty()) trained_rule_ = to_json(rule);
   constexpr float kFarOff = 0.05f;
   if (rule.trained > 0 && std::abs(rule.served - rule.trained) > kFarOff)
@@ -177,6 +194,7 @@ StepResult Trainer::step(const TrainStep& data, Measures measures) {
   progress_.mean_loss =
       progress_.step == 0 ? result.loss : kMeanMemory * progress_.mean_loss + (1 - kMeanMemory) * result.loss;
   ++progress_.step;
+  progress_.ended = false;
   progress_.sample = data.first_sample + shape().samples();
   progress_.tokens += data.rows;
   return result;

@@ -85,12 +85,15 @@ class Trainer {
     int64_t best_step = -1;    // of the checkpoint with the best validation; -1: none yet
     double best_step_ce = -1;  // its validation
     LastFigures last;
+    bool ended = false;  // what is fitted at the end is fitted
   };
   void add_lora(std::vector<ParameterSpec>& specs, bool merged);
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
-  void finish_method();
-  void keep_density();
+  std::vector<Batch> first_batches(int64_t samples, int64_t most_tokens);
+  void finish_method(const std::atomic<bool>& stop);
+  void end_run(TrainResult& result, const std::atomic<bool>& stop, bool saves);
+  void keep_density(const std::atomic<bool>& stop);
   std::vector<Tensor> method_gradients() const;
   PartFigures run_parts(const TrainStep& data, Measures measures);
   void load(const CheckpointPlace& place);
@@ -98,7 +101,7 @@ class Trainer {
   void check_inputs(const SavedState& state, const CheckpointPlace& place) const;
   void load_tensors(const CheckpointPlace& place, int64_t optimizer_steps);
   bool is_early_stop() const;
-  CheckpointPlace checkpoint();
+  CheckpointPlace checkpoint(bool again = false);
   void make_folder();
   bool validates_after(int64_t step, int64_t last) const;
   bool take_validation();
@@ -120,6 +123,8 @@ class Trainer {
   std::vector<MethodParameter> method_parameters_;
   std::unique_ptr<ParameterSet> parameters_;
   std::unique_ptr<MergedLora> merged_;  // null: factors stand beside the weights, or there are none
+  std::vector<float>
+      base_projections_;  // of the weights before the factors went into them; empty: they did not
   std::unique_ptr<Optimizer> optimizer_;
   Schedule schedule_;
   Tape tape_;

@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "infer/calibration_run.h"
 #include "train/event_file.h"
 #include "train/train_bar.h"
 #include "train/train_log.h"
@@ -160,8 +161,10 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
                    validates ? &progress_.last.validation_ce : nullptr);
     report.show(next);
     const bool due = config.checkpoint.every > 0 && next % config.checkpoint.every == 0;
-    // Where a run may stop early, its best step is kept.
-    const bool saves = (due || (best && config.validation.patience > 0)) && next < last;
+    // Where a run may stop early, its best step is kept. What the last step leaves is saved below, with
+    // what the method fits at the end.
+    const bool ends = next == last || result.stopped_early;
+    const bool saves = (due || (best && config.validation.patience > 0)) && !ends;
     if (saves) {
       result.checkpoint = checkpoint().path;
       rolled_back_ = 0;
@@ -169,16 +172,31 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
   }
   if (!trains && validation_) progress_.last.validation_ce = validate();
   result.interrupted = progress_.step < last && !result.stopped_early;
-  if (!result.interrupted) {
-    finish_method();
-    keep_density();
+  result.tokens_per_s = report.tokens_per_s();
+  end_run(result, stop, report.any() || progress_.step > 0 || !trains);
+  return result;
+}
+
+// saves: there is something to save. A checkpoint of the last step that is there already, from before the
+// end was fitted, is written again.
+void Trainer::end_run(TrainResult& result, const std::atomic<bool>& stop, bool saves) {
+  const bool ends = !result.interrupted && !progress_.ended;
+  try {
+    if (ends) {
+      finish_method(stop);
+      keep_density(stop);
+      progress_.ended = true;
+    }
+  } catch (const PrepareCancelled&) {
+    result.interrupted = true;
+  } catch (const CalibrationCancelled&) {
+    result.interrupted = true;
   }
   static_cast<LastFigures&>(result) = progress_.last;
   result.steps = progress_.step;
-  result.tokens_per_s = report.tokens_per_s();
-  if (report.any() || progress_.step > 0 || !trains) result.checkpoint = checkpoint().path;
+  const bool fitted = recipe_.method->fits_at_end() || !trained_rule_.empty();
+  if (saves) result.checkpoint = checkpoint(ends && progress_.ended && fitted).path;
   if (progress_.best_step >= 0) result.best_checkpoint = fmt::format("{}/step-{}", dir_, progress_.best_step);
-  return result;
 }
 
 }  // namespace fathom

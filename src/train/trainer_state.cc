@@ -1,5 +1,6 @@
 // What a checkpoint holds: a model that other verbs load, the method's tensors, and all that resume needs.
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
@@ -39,8 +40,35 @@ std::string saved_recipe(const SavedState& state, MethodPolicy& method) {
   return recipe.dump();
 }
 
+// Data may lie in another folder than it did. Its content is compared apart (check_inputs).
+std::string with_bare_names(const std::string& recipe) {
+  Json json = Json::parse(recipe);
+  const auto strip = [](Json& holder) {
+    if (!holder.is_object() || !holder.contains("data") || !holder["data"].is_array()) return;
+    for (Json& file : holder["data"]) {
+      if (file.is_string()) file = fs::path(file.get<std::string>()).filename().string();
+    }
+  };
+  strip(json);
+  if (json.contains("validation")) strip(json["validation"]);
+  return json.dump();
+}
+
+// Likewise; of several files of one name, each has its number.
+NamedSums with_bare_names(const NamedSums& sums) {
+  NamedSums bare;
+  std::map<std::string, int> seen;
+  for (const auto& [path, sum] : sums) {
+    const std::string name = fs::path(path).filename().string();
+    const int number = ++seen[name];
+    bare.emplace_back(number == 1 ? name : fmt::format("{} ({})", name, number), sum);
+  }
+  return bare;
+}
+
 void check_recipe(const SavedState& state, const CheckpointPlace& place, const Recipe& recipe) {
-  const std::vector<std::string> keys = differing_keys(saved_recipe(state, *recipe.method), recipe.to_json());
+  const std::vector<std::string> keys =
+      differing_keys(with_bare_names(saved_recipe(state, *recipe.method)), with_bare_names(recipe.to_json()));
   if (keys.empty()) return;
   std::string list;
   for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
@@ -111,8 +139,9 @@ void Trainer::save(const std::string& folder) {
   }
   write_safetensors(folder + "/" + kOptimizerFile, on_host(ctx_, optimizer_->state()));
   if (!recipe_.method->is_dense() || model.lora.any())
-    save_adapter(ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
-                 {.base_model = recipe_.train.base, .trained = trained_rule_});
+    save_adapter(
+        ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
+        {.base_model = recipe_.train.base, .projections = base_projections_, .trained = trained_rule_});
 
   Json state{{"format_version", kFormatVersion},
              {"step", progress_.step},
@@ -123,6 +152,7 @@ void Trainer::save(const std::string& folder) {
              {"best", progress_.best},
              {"worse", progress_.worse},
              {"best_step", progress_.best_step},
+             {"ended", progress_.ended},
              {"best_step_ce", progress_.best_step_ce},
              {"last_loss", progress_.last.loss},  // null: not measured
              {"last_ce", progress_.last.ce},
@@ -141,13 +171,14 @@ void Trainer::save(const std::string& folder) {
   write_file_atomically(folder + "/state.json", state.dump(1) + "\n");
 }
 
-CheckpointPlace Trainer::checkpoint() {
+// again: also where the step has one.
+CheckpointPlace Trainer::checkpoint(bool again) {
   const double ce = progress_.last.validation_ce;
   if (validated_ == progress_.step && (progress_.best_step < 0 || ce < progress_.best_step_ce)) {
     progress_.best_step = progress_.step;
     progress_.best_step_ce = ce;
   }
-  return write_checkpoint(dir_, progress_.step, {recipe_.train.checkpoint.keep, progress_.best_step},
+  return write_checkpoint(dir_, progress_.step, {recipe_.train.checkpoint.keep, progress_.best_step, again},
                           [&](const std::string& folder) { save(folder); });
 }
 
@@ -194,7 +225,7 @@ void Trainer::check_inputs(const SavedState& state, const CheckpointPlace& place
     const std::optional<NamedSums> then = state.sums(key);
     if (!then)
       return log_warn(fmt::format("{} does not say what is in its {}: not compared", place.path, what));
-    const std::string names = differing_names(*then, now);
+    const std::string names = differing_names(with_bare_names(*then), with_bare_names(now));
     if (!names.empty())
       fail("{} was made from {} of other content: these are not as they were: {}", place.path, what, names);
   };
@@ -243,8 +274,10 @@ void Trainer::load(const CheckpointPlace& place) {
   saved.mean_loss = state.number("mean_loss");
   saved.best = state.number("best");
   saved.worse = state.count("worse", saved.step);
-  saved.best_step = std::min<int64_t>(saved.step, static_cast<int64_t>(state.number_or("best_step", -1)));
+  saved.best_step = static_cast<int64_t>(
+      std::clamp(state.number_or("best_step", -1), -1.0, static_cast<double>(saved.step)));
   saved.best_step_ce = state.number_or("best_step_ce", -1);
+  saved.ended = state.is_true("ended");
   saved.last = {state.number_or("last_loss", NAN), state.number_or("last_ce", NAN),
                 state.number_or("last_skip_ratio", 0), state.number_or("last_net_flops", 1),
                 state.number_or("last_validation_ce", -1)};

@@ -273,6 +273,21 @@ TEST_F(Trainers, StopsEarlyAndWhenAsked) {
   EXPECT_EQ(result.steps, 0);
 }
 
+// The step that a run stops early at may be due for a checkpoint: what is fitted at the end is in it.
+TEST_F(Trainers, AnEarlyStopKeepsWhatIsFittedAtTheEnd) {
+  const auto head_of = [&](const char* name, const char* ridge) {
+    Run run(recipe(R"("validation": {"share": 0.1, "every": 1, "patience": 2}, "checkpoint": {"every": 1},
+                      "schedule": {"rate": 1e-30, "warmup_steps": 0},
+                      "method": {"name": "nested", "lists": [0.7], "order": [2, 3], "ridge": )" +
+                   std::string(ridge) + "}"),
+            folder_.at(name));
+    const TrainResult result = run.run();
+    EXPECT_TRUE(result.stopped_early);
+    return file_text(result.checkpoint + "/skip/adapter_model.safetensors");
+  };
+  EXPECT_NE(head_of("fitted", "0.1"), head_of("not", "0"));
+}
+
 // What a run that stopped early says when it is asked to go on, and the best step after it is long past.
 TEST_F(Trainers, AnEarlyStopIsRemembered) {
   const std::string json = recipe(
@@ -363,11 +378,17 @@ TEST_F(Trainers, ChangedInputsAreNamed) {
   folder_.write("data.txt", other);
   Run edited(json, dir, 2, true);
   const std::string message = error_of([&] { edited.trainer->resume(); });
-  EXPECT_NE(message.find("made from data of other content: these are not as they were: " + data_),
+  EXPECT_NE(message.find("made from data of other content: these are not as they were: data.txt"),
             std::string::npos)
       << message;
   folder_.write("data.txt", text());
   EXPECT_TRUE(Run(json, dir, 2, true).trainer->resume());
+  // The same text in another folder is the same data.
+  std::filesystem::create_directories(folder_.at("elsewhere"));
+  std::filesystem::rename(data_, folder_.at("elsewhere/data.txt"));
+  std::string moved = json;
+  moved.replace(moved.find(data_), data_.size(), folder_.at("elsewhere/data.txt"));
+  EXPECT_TRUE(Run(moved, dir, 2, true).trainer->resume());
 }
 
 TEST_F(Trainers, OtherKernelsAreSaid) {

@@ -73,11 +73,11 @@ struct Preference {
   explicit Preference(const CudaGemmArgs& args) {
     check(cublasLtMatmulPreferenceInit(&value), "cublasLtMatmulPreferenceInit", args);
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspace}, args);
-    // In place would add the parts of a split sum in the order in which they are ready.
+    // In place would add the parts of a split sum in the order in which they are ready, and in the type of a
+    // bf16 result would round each part.
+    const uint32_t in_f32 = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-        uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE},
-        args);
+        args.c_bf16 ? in_f32 : in_f32 | uint32_t{CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}, args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b.data), args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a.data), args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.c), args);

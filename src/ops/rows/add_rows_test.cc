@@ -40,6 +40,17 @@ TEST(GatherRows, IdsAndStridedRows) {
   EXPECT_EQ(values_of(strided.rows(0, 1)), (std::vector<float>{9, 10}));
 }
 
+TEST(GatherRows, RowsOfBf16) {
+  Context ctx({.threads = 2});
+  Tensor x = Tensor::owned(Device::kCpu, DType::kBF16, {3, 4});
+  for (int i = 0; i < 12; ++i) x.data<uint16_t>()[i] = static_cast<uint16_t>(i);
+  const Tensor got = gather_rows(ctx, x, some_rows(ctx, {2, 0, 0}, 2));
+  EXPECT_EQ(got.dtype(), DType::kBF16);
+  const auto* first = got.data<uint16_t>();
+  EXPECT_EQ(std::vector<uint16_t>(first, first + 8), (std::vector<uint16_t>{8, 9, 10, 11, 0, 1, 2, 3}));
+  EXPECT_THROW(gather_rows(ctx, x.reshape({4, 3}), RowSet::all(4)), UserError);
+}
+
 TEST(GatherRows, AllAndNone) {
   Context ctx({.threads = 1});
   const Tensor x = counting(ctx, {2, 3});

@@ -31,16 +31,20 @@ Tensor gather_rows(Context& ctx, const Tensor& x, const RowSet& kept) {
   const bool floats = x.defined() && x.dtype() == DType::kF32 && x.rank() == 2;
   const bool scalars = x.defined() && x.dtype() == DType::kF32 && x.rank() == 1;
   const bool ids = x.defined() && x.dtype() == DType::kI32 && x.rank() == 1;
-  if (!floats && !scalars && !ids) {
-    fail("gather_rows: x must be f32 (rows, d), f32 (rows) or i32 (rows), got {} {}", name_of(x.dtype()),
-         to_string(x.shape()));
+  const bool halves =
+      x.defined() && x.dtype() == DType::kBF16 && x.rank() == 2 && x.dim(1) % 2 == 0 && x.stride(0) % 2 == 0;
+  if (!floats && !scalars && !ids && !halves) {
+    fail(
+        "gather_rows: x must be f32 (rows, d), bf16 (rows, d) of even d, f32 (rows) or i32 (rows), got {} {}",
+        name_of(x.dtype()), to_string(x.shape()));
   }
+  if (halves && differentiable(ctx, {&x})) fail("gather_rows: rows of bf16 have no gradient: detach them");
   if (kept.is_all()) {
     if (kept.capacity() != x.dim(0)) fail("gather_rows: {} rows kept of {}", kept.capacity(), x.dim(0));
     return x;
   }
   const int64_t capacity = kept.is_none() ? 0 : kept.capacity();
-  Tensor out = Tensor::empty(ctx, x.dtype(), floats ? Shape{capacity, x.dim(1)} : Shape{capacity});
+  Tensor out = Tensor::empty(ctx, x.dtype(), x.rank() == 2 ? Shape{capacity, x.dim(1)} : Shape{capacity});
   if (capacity == 0) return out;
   on_device(ctx, [&](auto dev) { gather_rows_kernel(dev, x, kept, out); });
   out = out.counted_by(kept.count());

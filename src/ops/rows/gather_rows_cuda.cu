@@ -4,7 +4,7 @@
 namespace fathom {
 namespace {
 
-// Rows of `out` past the count are not written. Both types have four bytes.
+// Rows of `out` past the count are not written. Rows are copied as words of four bytes.
 __global__ void copy_kept(const int32_t* x, int64_t step, int64_t width, DeviceRows kept, int32_t* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (i >= kept.count()) return;
@@ -38,10 +38,12 @@ int64_t width_of(const Tensor& x) {
 
 void gather_rows_kernel(CudaBackend dev, const Tensor& x, const RowSet& kept, Tensor& out) {
   const DeviceRows rows(kept);
-  const dim3 block = copy_block(width_of(x));
+  const auto words = [&](int64_t elements) { return row_bytes(x.dtype(), elements) / 4; };
+  const int64_t width = words(width_of(x));
+  const dim3 block = copy_block(width);
   if (rows.capacity == 0) return;
   copy_kept<<<blocks_for(rows.capacity, block.y), block, 0, dev.handle.stream>>>(
-      x.data<int32_t>(), x.stride(0), width_of(x), rows, out.data<int32_t>());
+      x.data<int32_t>(), words(x.stride(0)), width, rows, out.data<int32_t>());
   check_launch("gather_rows");
 }
 

@@ -62,7 +62,7 @@ struct GradientCall {
 // order.
 template <int kSteps>
 __global__ void __launch_bounds__(kThreads) gradients_of_rows(GradientCall call) {
-  __shared__ float sums[kSteps * kStep];
+  __shared__ alignas(16) float sums[kSteps * kStep];  // written in fours
   const DeviceFloatRows& x = call.x;
   const int width = static_cast<int>(x.width);
   float4 part[kSteps] = {};
