@@ -16,10 +16,8 @@ void refuse_to_overwrite(const Model& model, const std::string& out, bool force)
   if (std::filesystem::equivalent(model.path, out, error)) {
     throw UsageError(fmt::format("-o {}: this is the model itself; write somewhere else", printable(out)));
   }
-  if (std::filesystem::is_directory(out, error))
-    throw UsageError(
-        fmt::format("-o {}: the folder is there already: give the name of a new one", printable(out)));
-  if (force) return;
+  // A folder that is there is never replaced: save_hf says so.
+  if (force || std::filesystem::is_directory(out, error)) return;
   if (std::filesystem::is_regular_file(out, error))
     throw UsageError(fmt::format("-o {}: the file is there already: --force replaces it", printable(out)));
   if (const std::string old = own_method(out); !old.empty())

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -318,6 +319,28 @@ TEST_F(Loading, RowsThatDoNotFitABlock) {
   EXPECT_EQ(model.weights.blocks[0].q.dtype(), DType::kQ5_0);
   EXPECT_EQ(convert(false),
             "'model.embed_tokens.weight' has rows of 32, which is not whole blocks of q4_k (256)");
+}
+
+// A block would round it to a number like any other.
+TEST(ConvertWeights, WhatIsNotFiniteIsNotRoundedIntoBlocks) {
+  Context ctx({.threads = 2});
+  for (const float bad : {NAN, INFINITY}) {
+    Model model = load_model(ctx, (kModels / "llama3").string());
+    Tensor q = Tensor::owned(Device::kCpu, DType::kF32, model.weights.blocks[1].q.shape());
+    q.data<float>()[3] = bad;
+    model.weights.blocks[1].q = q;
+    for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+      Model copy = model;
+      try {
+        convert_weights(ctx, copy, dtype, true);
+        ADD_FAILURE() << name_of(dtype);
+      } catch (const UserError& error) {
+        EXPECT_NE(std::string(error.what()).find("layers.1.self_attn.q_proj.weight': row 0 holds a number"),
+                  std::string::npos)
+            << error.what();
+      }
+    }
+  }
 }
 
 }  // namespace

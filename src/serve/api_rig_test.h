@@ -57,11 +57,17 @@ class ApiRig {
  protected:
   void start(ApiOptions options, const std::string& chat_template) {
     if (options.names.empty()) options.names = {"small"};
-    options.log = [this](const std::string& line) { lines.push_back(line); };
+    options.log = [this](const std::string& line) {
+      const std::lock_guard lock(lines_mutex_);
+      lines.push_back(line);
+    };
     api = std::make_unique<Api>(std::move(options));
     complete(served, chat_template);
     api->serve(served);
   }
+
+ private:
+  std::mutex lines_mutex_;  // of `lines` while several threads write them
 };
 
 // A dense model of 260,000 weights with a vocabulary of 512.

@@ -1,0 +1,51 @@
+// The API behind the transport, as clients meet it: several threads, streams, and clients that go.
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "serve/api_rig_test.h"
+#include "serve/http_rig_test.h"
+
+namespace fathom {
+namespace {
+
+const Json kAsked{{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
+
+std::string text_of(const TestResponse& response, bool streamed) {
+  if (!streamed) return Json::parse(response.body)["choices"][0]["text"];
+  FakeReply events;
+  events.body = response.body;
+  std::string text;
+  for (const Json& chunk : events.chunks()) text += chunk["choices"][0]["text"];
+  return text;
+}
+
+TEST(ApiOverHttp, ManyClientsAtOnce) {
+  StoryApi rig;
+  const std::string want = rig.complete_text(kAsked)["choices"][0]["text"];
+  HttpRig http({}, [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+    rig.api->handle(std::move(request), reply);
+  });
+  std::atomic<int> right = 0;
+  const auto ask = [&](int first) {
+    for (int i = 0; i < 8; ++i) {
+      const bool streamed = (first + i) % 2 == 0;
+      TestClient client(http.port());
+      client.send(http_post("/v1/completions", with(kAsked, {{"stream", streamed}}).dump()));
+      if (i % 4 == 3) continue;  // goes before the reply
+      const TestResponse response = client.response();
+      right += response.status == 200 && response.whole && text_of(response, streamed) == want;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back(ask, i);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 4 * 6);
+  EXPECT_TRUE(soon([&] { return rig.api->active() == 0; }));
+  http.server->stop();
+  rig.wait_until_idle();
+  EXPECT_EQ(rig.engine->stats().running + rig.engine->stats().waiting, 0);
+}
+
+}  // namespace
+}  // namespace fathom
