@@ -66,10 +66,10 @@ std::vector<ApiKey> parse_api_keys(std::string_view text, const std::string& whe
 
 std::vector<ApiKey> read_api_keys(const std::string& file) {
   struct stat about = {};
-  std::ifstream in(file, std::ios::binary);
-  require(in.good() && stat(file.c_str(), &about) == 0, "cannot read the file of API keys {}",
-          printable(file));
+  require(stat(file.c_str(), &about) == 0, "cannot read the file of API keys {}", printable(file));
   require(S_ISREG(about.st_mode), "the file of API keys {} is no regular file", printable(file));
+  std::ifstream in(file, std::ios::binary);  // a pipe would wait for its writer
+  require(in.good(), "cannot read the file of API keys {}", printable(file));
   require(static_cast<std::size_t>(about.st_size) <= kMostFile,
           "the file of API keys {} is larger than {} bytes", printable(file), kMostFile);
   if (about.st_mode & S_IROTH) log_warn("every user of this machine can read the API keys in " + file);

@@ -1,6 +1,8 @@
 #include "serve/http_gate.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <map>
 #include <string>
@@ -184,6 +186,10 @@ TEST(ApiKeys, RefusesWhatIsNoKey) {
   EXPECT_EQ(error("k\xc3\xa4\n"), "file, line 1: the key must be visible ASCII without spaces");
   EXPECT_THROW(read_api_keys("/nonexistent/keys"), UserError);
   EXPECT_THROW(read_api_keys("/"), UserError);
+  const std::string pipe = testing::TempDir() + "fathom-keys-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(read_api_keys(pipe), UserError);  // at once, without a writer
+  unlink(pipe.c_str());
 }
 
 }  // namespace

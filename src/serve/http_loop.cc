@@ -84,7 +84,12 @@ class SignalsBlocked {
 
 HttpLoop::HttpLoop(int threads) : impl_(std::make_unique<Impl>()) {
   const SignalsBlocked blocked;
-  for (int i = 0; i < threads; ++i) impl_->threads.emplace_back([this] { run_for_ever(impl_->context); });
+  try {
+    for (int i = 0; i < threads; ++i) impl_->threads.emplace_back([this] { run_for_ever(impl_->context); });
+  } catch (const std::system_error& error) {
+    stop();  // those that have started
+    fail("cannot start {} threads for HTTP: {}", threads, error.what());
+  }
 }
 
 HttpLoop::~HttpLoop() {
