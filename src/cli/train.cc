@@ -244,7 +244,7 @@ int run_recipe(const Options& o, bool tune) {
   refuse_old_run(o);
   watch_termination();
   Model model = make_model(ctx, recipe);
-  const TrainingData data = open_training_data(ctx, recipe.train, model);
+  const TrainingData data = open_training_data(ctx, recipe.train, model, &interrupted());
   Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume, &interrupted());
   if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
   log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
@@ -270,7 +270,7 @@ int run(Args& args, const Arguments& arguments, bool tune) {
   try {
     return run_recipe(o, tune);
   } catch (const PrepareCancelled&) {
-    log_info("interrupted while the model was measured: nothing was trained yet");
+    log_info("interrupted before the first step: nothing was trained yet");
     return kInterruptedExit;
   }
 }

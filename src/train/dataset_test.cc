@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "skip/method.h"
 #include "support/test_paths.h"
 #include "train/encode_document.h"
 #include "train/permutation.h"
@@ -140,6 +141,17 @@ TEST(ShardCache, MadeOncePerContentTokenizerAndOptions) {
           ": the tokenizer gives the id 311, and the model's vocabulary is 100: they do not belong together");
   folder.write("a.txt", " \n<|endoftext|>\n");
   EXPECT_EQ(error_of([&] { made(*tokenizer); }), source + ": expected text to train on, it has none");
+}
+
+TEST(ShardCache, CanBeStoppedAndLeavesNothing) {
+  const TemporaryFolder folder;
+  Context ctx({.threads = 2});
+  const auto tokenizer = load_tokenizer(std::string(FATHOM_TEST_DATA) + "/tokenizers/gpt2_style.gguf");
+  const std::string source = folder.write("a.txt", "first text\n<|endoftext|>\nsecond text\n");
+  const std::atomic<bool> stop{true};
+  const ShardCacheOptions options{folder.at("cache"), {}, &stop};
+  EXPECT_THROW(tokenized_source(ctx, source, *tokenizer, 100000, options), PrepareCancelled);
+  EXPECT_TRUE(std::filesystem::is_empty(options.folder));
 }
 
 // Every token of an epoch is a row once; a row's target is the next token of its document.

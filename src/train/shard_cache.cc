@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/progress.h"
 #include "base/sha256.h"
+#include "skip/method.h"
 #include "train/encode_document.h"
 
 namespace fathom {
@@ -40,7 +41,7 @@ std::string shard_name(const std::string& path, std::string_view content, const 
 
 // Documents are encoded by all threads, a group at a time, and written in order.
 void write_shard(Context& ctx, DocumentReader& reader, const Tokenizer& tokenizer, const std::string& source,
-                 const std::string& target) {
+                 const std::string& target, const std::atomic<bool>* cancel) {
   TokenShardWriter writer(target);
   Progress bar("tokens of " + fs::path(source).filename().string(), static_cast<int64_t>(reader.bytes()));
   std::vector<Document> group;
@@ -48,6 +49,7 @@ void write_shard(Context& ctx, DocumentReader& reader, const Tokenizer& tokenize
   bool more = true;
   int64_t documents = 0;
   while (more) {
+    if (cancel && cancel->load(std::memory_order_relaxed)) throw PrepareCancelled{};
     group.clear();
     size_t held = 0;
     const size_t before = reader.bytes_read();
@@ -90,7 +92,7 @@ std::shared_ptr<const TokenShard> tokenized_source(Context& ctx, const std::stri
     }
   }
   if (!shard) {
-    write_shard(ctx, reader, tokenizer, path, target);
+    write_shard(ctx, reader, tokenizer, path, target, options.cancel);
     shard = TokenShard::open(target);
   }
   if (shard->ids() > vocab) {

@@ -1,6 +1,7 @@
 // From a source file to its tokens: made once per content, tokenizer and options, then found again.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "tensor/context.h"
@@ -12,6 +13,7 @@ namespace fathom {
 struct ShardCacheOptions {
   std::string folder;  // "": $XDG_CACHE_HOME/fathom/tokens or ~/.cache/fathom/tokens
   DocumentOptions documents;
+  const std::atomic<bool>* cancel = nullptr;  // when set, it ends with PrepareCancelled
 };
 
 // The cached shard where it is there and whole, else it is made (with a bar). No documents in the source, or

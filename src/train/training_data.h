@@ -13,6 +13,8 @@ struct TrainingData {
 };
 
 // Tokenizes what the cache does not hold yet. No data, or data that does not fit the model, is a UserError.
-TrainingData open_training_data(Context& ctx, const TrainConfig& config, const Model& model);
+// cancel: when set, it ends with PrepareCancelled.
+TrainingData open_training_data(Context& ctx, const TrainConfig& config, const Model& model,
+                                const std::atomic<bool>* cancel = nullptr);
 
 }  // namespace fathom
