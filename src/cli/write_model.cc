@@ -10,6 +10,15 @@
 #include "skip/adapter.h"
 
 namespace fathom {
+namespace {
+
+// A folder that is no method of ours stays, and then no other can be written there.
+void remove_method(const std::string& out) {
+  const std::string old = own_method(out);
+  if (!old.empty() && std::filesystem::exists(old + "/adapter_config.json")) std::filesystem::remove_all(old);
+}
+
+}  // namespace
 
 void refuse_to_overwrite(const Model& model, const std::string& out, bool force) {
   std::error_code error;
@@ -26,16 +35,6 @@ void refuse_to_overwrite(const Model& model, const std::string& out, bool force)
                     "replaces it",
                     printable(out), printable(old)));
 }
-
-namespace {
-
-// A folder that is no method of ours stays, and then no other can be written there.
-void remove_method(const std::string& out) {
-  const std::string old = own_method(out);
-  if (!old.empty() && std::filesystem::exists(old + "/adapter_config.json")) std::filesystem::remove_all(old);
-}
-
-}  // namespace
 
 void write_method(Context& ctx, const Model& model, Adapter adapter, const std::string& out) {
   remove_method(out);

@@ -10,7 +10,6 @@
 #include "base/format.h"
 
 namespace fathom {
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -20,8 +19,6 @@ void sync_folder(const std::string& path) {
   ::fsync(fd);
   ::close(fd);
 }
-
-}  // namespace
 
 AtomicFolder::AtomicFolder(const std::string& path) : path_(fs::path(path).lexically_normal().string()) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();

@@ -6,6 +6,9 @@
 
 namespace fathom {
 
+// What a folder lists is on the disk when it returns. A folder that cannot be opened is left as it is.
+void sync_folder(const std::string& path);
+
 class AtomicFolder {
  public:
   explicit AtomicFolder(const std::string& path);  // something already there is a UserError

@@ -1,6 +1,5 @@
 #include "train/checkpoint.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "io/atomic_folder.h"
 #include "train/checkpoint_folder.h"
 
 namespace fathom {
@@ -20,13 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 2> kLinks{"last", "best"};
-
-void sync_folder(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
 
 std::string name_of_step(int64_t step) {
   return kCheckpointPrefix + std::to_string(step);
