@@ -265,15 +265,18 @@ void Batcher::run_parts(std::span<const Part> parts) {
   Tensor logits;
   try {
     logits = feeder_.run();
+    draw_together(parts, logits);
   } catch (const std::exception& error) {
     if (parts.size() > 1) return run_halves(parts, error.what());
     return end(*parts.front().lane, FinishReason::kError, error.what());
   }
   count_rows(parts);
   int64_t row = 0, logit_row = 0;
-  for (const Part& part : parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part& part = parts[i];
     const int64_t wanted = part.logit_rows();
-    deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), static_cast<size_t>(row));
+    deliver(part, wanted > 0 ? logits.rows(logit_row, wanted) : Tensor(), static_cast<size_t>(row),
+            drawn_[i]);
     row += part.rows();
     logit_row += wanted;
   }

@@ -67,10 +67,12 @@ class Batcher {
   void run_halves(std::span<const Part> parts, const std::string& error);
   void count_rows(std::span<const Part> parts);
   void count_work(Lane& lane, int64_t rows, size_t row);
-  void deliver(const Part& part, const Tensor& logits, size_t row);
+  bool draws(const Part& part) const;
+  void draw_together(std::span<const Part> parts, const Tensor& logits);
+  void deliver(const Part& part, const Tensor& logits, size_t row, int32_t drawn);
   void deliver_round(Lane& lane, const Tensor& logits, size_t row);
   void score_prompt(Lane& lane, int64_t first, const Tensor& logits);
-  const Writer::Written& write(Lane& lane);
+  int32_t draw(Lane& lane, const Tensor& logits);
   struct Ran {  // by the row that gave a token
     double depth = 0;
     std::vector<uint8_t> units;  // (2L) where they are asked for
@@ -96,8 +98,9 @@ class Batcher {
   int64_t arrivals_ = 0;
   std::vector<Part> parts_;  // of this pass
   int64_t rows_left_ = 0, logit_rows_left_ = 0;
-  int64_t ended_ = 0;          // answers, in this step
-  std::vector<float> logits_;  // one row, on the host
+  int64_t ended_ = 0;           // answers, in this step
+  std::vector<float> logits_;   // (parts, vocab), on the host
+  std::vector<int32_t> drawn_;  // by each part; -1: nothing yet
   EngineStats stats_;
 };
 

@@ -14,9 +14,45 @@ double seconds(Moment from, Moment to) {
 
 }  // namespace
 
+// Does the pass give this lane a token by plain decoding, without a mask? (Masks of several answers may share
+// what they have computed.)
+bool Batcher::draws(const Part& part) const {
+  const Lane& lane = *part.lane;
+  return lane.phase() == Phase::kPlain && lane.unfed() == part.rows() && part.logit_rows() > 0 &&
+         lane.request().max_tokens != 0 && !lane.mask;
+}
+
+// Draws for all lanes at once, on all threads: a draw reads the whole vocabulary. One that fails is left to
+// deliver(), which draws again and says why.
+void Batcher::draw_together(std::span<const Part> parts, const Tensor& logits) {
+  const auto vocab = static_cast<size_t>(feeder_.model().config.vocab);
+  logits_.resize(std::max(parts.size() * vocab, logits_.size()));
+  const auto row_of = [&](size_t i) { return std::span(logits_).subspan(i * vocab, vocab); };
+  drawn_.assign(parts.size(), -1);
+  std::vector<size_t> drawing;
+  int64_t row = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    row += parts[i].logit_rows();
+    if (!draws(parts[i])) continue;
+    copy_to_host(feeder_.context(), logits.rows(row - 1, 1), row_of(i));
+    drawing.push_back(i);
+  }
+  const auto draw_some = [&](int64_t begin, int64_t end) {
+    for (const size_t i :
+         std::span(drawing).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
+      try {
+        drawn_[i] = parts[i].lane->writer->draw(row_of(i));
+      } catch (const std::exception&) {
+      }
+    }
+  };
+  feeder_.context().pool().parallel_for(std::ssize(drawing), 1, draw_some);
+}
+
 // What a pass gave a lane. Its error ends that lane alone, also where memory or a mask fails. logits: (rows
-// that wanted them, vocab); `row`: of the trace, the lane's first.
-void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
+// that wanted them, vocab); `row`: of the trace, the lane's first; `drawn`: its next token, -1: not drawn
+// yet.
+void Batcher::deliver(const Part& part, const Tensor& logits, size_t row, int32_t drawn) {
   Lane& lane = *part.lane;
   try {
     if (lane.phase() != Phase::kPlain) return deliver_round(lane, logits, row);
@@ -25,8 +61,8 @@ void Batcher::deliver(const Part& part, const Tensor& logits, size_t row) {
     if (lane.unfed() > 0) return;
     if (lane.request().max_tokens == 0) return end(lane, FinishReason::kLength);
     const Tensor last = logits.rows(logits.dim(0) - 1, 1);
-    copy_to_host(feeder_.context(), last, logits_);
-    put(lane, write(lane), last, ran_by(lane, row + static_cast<size_t>(part.rows()) - 1));
+    if (drawn < 0) drawn = draw(lane, last);
+    put(lane, lane.writer->take(drawn), last, ran_by(lane, row + static_cast<size_t>(part.rows()) - 1));
   } catch (const std::bad_alloc&) {
     if (!lane.ended) end(lane, FinishReason::kError, "out of memory");
   } catch (const std::exception& error) {
@@ -76,9 +112,11 @@ void Batcher::score_prompt(Lane& lane, int64_t first, const Tensor& logits) {
     lane.shared->prompt_log_probs = std::make_shared<const LogProbs>(std::move(scored));
 }
 
-const Writer::Written& Batcher::write(Lane& lane) {
+int32_t Batcher::draw(Lane& lane, const Tensor& logits) {
+  const auto row = std::span(logits_).first(static_cast<size_t>(feeder_.model().config.vocab));
+  copy_to_host(feeder_.context(), logits, row);
   try {
-    return lane.writer->write(logits_);
+    return lane.writer->draw(row);
   } catch (const UserError& error) {
     fail_where_it_broke(error.what(), feeder_, lane.slot, lane.tokens());
   }

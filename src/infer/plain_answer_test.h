@@ -35,7 +35,7 @@ class PlainWriter {
   PlainAnswer run() {
     std::optional<FinishReason> end;
     if (most_ == 0) end = FinishReason::kLength;
-    if (!end) end = put(writer_.write(logits_), trace_.depth(trace_.rows() - 1));
+    if (!end) end = put(writer_.take(writer_.draw(logits_)), trace_.depth(trace_.rows() - 1));
     while (!end) {
       if (feeder_.cache().rows(0) == feeder_.cache().context()) {
         end = FinishReason::kLength;
@@ -68,7 +68,7 @@ class PlainWriter {
     const ArenaScope scope(feeder_.context());
     const int32_t token = writer_.history().back();
     copy_to_host(feeder_.context(), feeder_.feed(0, {&token, 1}, LogitsFor::kLast), logits_);
-    return put(writer_.write(logits_), trace_.depth(trace_.rows() - 1));
+    return put(writer_.take(writer_.draw(logits_)), trace_.depth(trace_.rows() - 1));
   }
   std::optional<FinishReason> round() {
     for (bool over = false; !over;) {

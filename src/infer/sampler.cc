@@ -230,7 +230,8 @@ void Sampler::cut_by_min_p() {
 void Sampler::soften() {
   distribution_.ids.clear();
   distribution_.probabilities.clear();
-  const float largest = candidates_.front().logit;
+  float largest = candidates_.front().logit;
+  for (const Candidate& c : candidates_) largest = std::max(largest, c.logit);
   double sum = 0;
   for (const Candidate& c : candidates_) {
     const float p = config_.temperature > 0 ? std::exp((c.logit - largest) / config_.temperature) : 1.0f;
@@ -252,7 +253,8 @@ const Distribution& Sampler::probabilities(std::span<const float> logits, std::s
     take_all(row);
   }
   if (candidates_.empty()) fail("sampling: every logit is -inf, so no token can follow");
-  if (!greedy) {
+  const bool cuts = config_.top_p < 1 || config_.min_p > 0;  // sorting a whole vocabulary costs milliseconds
+  if (!greedy && cuts) {
     if (!by_k || config_.top_p < 1) candidates_.resize(sort_until_top_p());
     cut_by_min_p();
   }

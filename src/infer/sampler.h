@@ -18,8 +18,8 @@ SamplerConfig with_defaults(SamplerConfig config, const GenerationDefaults& defa
 // Throws a UsageError naming the first value that makes no sense.
 void check_sampler(const SamplerConfig& config);
 
-// What may come next: the tokens that passed every step, most likely first (ties: lowest id first), with
-// probabilities that sum to 1.
+// What may come next: the tokens that passed every step, with probabilities that sum to 1. Most likely first
+// (ties: lowest id first) where a step cut; in the order of their ids where all may come.
 struct Distribution {
   std::vector<int32_t> ids;
   std::vector<float> probabilities;

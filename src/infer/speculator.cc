@@ -14,10 +14,16 @@ bool accepts(const Distribution& p, const Distribution& q, int32_t draft, Rng& r
 
 int32_t sample_residual(const Distribution& p, const Distribution& q, Rng& rng) {
   Distribution rest = p;
+  std::vector<float> offered(1 + static_cast<size_t>(*std::max_element(p.ids.begin(), p.ids.end())));
+  for (size_t i = 0; i < q.ids.size(); ++i) {
+    const auto id = static_cast<size_t>(q.ids[i]);
+    if (id < offered.size()) offered[id] = q.probabilities[i];
+  }
   double sum = 0;
   for (size_t i = 0; i < rest.ids.size(); ++i) {
-    rest.probabilities[i] = std::max(0.0f, rest.probabilities[i] - probability_of(q, rest.ids[i]));
-    sum += rest.probabilities[i];
+    float& left = rest.probabilities[i];
+    left = std::max(0.0f, left - offered[static_cast<size_t>(rest.ids[i])]);
+    sum += left;
   }
   // p and q are rounded: where they are as good as equal nothing may be left.
   return sample(sum > 0 ? rest : p, rng);

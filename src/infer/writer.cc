@@ -66,7 +66,7 @@ Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const
                                         [&](int32_t id) { return tokenizer_->is_special(id); });
 }
 
-const Writer::Written& Writer::write(std::span<float> logits) {
+int32_t Writer::draw(std::span<float> logits) {
   const bool may_end = generated() >= min_tokens_;
   if (!may_end) {
     for (const int32_t id : end_ids_) {
@@ -75,7 +75,7 @@ const Writer::Written& Writer::write(std::span<float> logits) {
     }
   }
   if (mask_) mask_->forbid(logits);
-  return take(sampler_.next(logits, history_, static_cast<int64_t>(history_.size())));
+  return sampler_.next(logits, history_, static_cast<int64_t>(history_.size()));
 }
 
 const Writer::Written& Writer::take(int32_t id) {

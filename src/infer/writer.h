@@ -33,10 +33,11 @@ class Writer {
     // kStop (at an end token, too), or kLength at max_tokens.
     std::optional<FinishReason> finish;
   };
-  // The next token, from the logits (vocab) that follow history(); they are changed where tokens are
-  // forbidden. Logits that no token can be drawn from are a UserError. Valid until the next call.
-  const Written& write(std::span<float> logits);
-  // The same for a token that was drawn elsewhere (by a Speculator), by the same rules.
+  // Draws the next token from the logits (vocab) that follow history(); they are changed where tokens are
+  // forbidden. Logits that no token can be drawn from are a UserError. Writers without a mask may draw in
+  // several threads at once, each its own token.
+  int32_t draw(std::span<float> logits);
+  // Writes the token that was drawn here, or elsewhere (by a Speculator). Valid until the next call.
   const Written& take(int32_t id);
 
   // The end of the answer: the text that was held back.

@@ -32,11 +32,11 @@ TEST(Writer, NothingEndsItBeforeMinTokens) {
   Writer writer(story.model, options, prompt);
   std::vector<float> end = only(2);
   end[static_cast<size_t>(last)] = 5;
-  EXPECT_EQ(writer.write(end).id, last);  // the end cannot be drawn, and the stop string is text
-  EXPECT_EQ(writer.write(end).finish, std::nullopt);
+  EXPECT_EQ(writer.take(writer.draw(end)).id, last);  // the end cannot be drawn, and the stop string is text
+  EXPECT_EQ(writer.take(writer.draw(end)).finish, std::nullopt);
   EXPECT_EQ(writer.generated(), 2);
   end = only(2);
-  const Writer::Written& written = writer.write(end);
+  const Writer::Written& written = writer.take(writer.draw(end));
   EXPECT_EQ(written.id, 2);
   EXPECT_EQ(written.finish, FinishReason::kStop);
   EXPECT_EQ(writer.generated(), 2);  // the end is no part of it
@@ -51,8 +51,8 @@ TEST(Writer, AStopStringEndsItAfterMinTokens) {
   options.stops = {story.model.tokenizer->piece(last)};
   Writer writer(story.model, options, std::vector<int32_t>{1, 403});
   std::vector<float> logits = only(last);
-  EXPECT_EQ(writer.write(logits).text, story.model.tokenizer->piece(last));
-  const Writer::Written& written = writer.write(logits);
+  EXPECT_EQ(writer.take(writer.draw(logits)).text, story.model.tokenizer->piece(last));
+  const Writer::Written& written = writer.take(writer.draw(logits));
   EXPECT_EQ(written.finish, FinishReason::kStop);
   EXPECT_EQ(written.text, "");
   EXPECT_EQ(writer.flush(), "");
@@ -64,8 +64,8 @@ TEST(Writer, ExactlyMaxTokens) {
   options.max_tokens = 2;
   Writer writer(story.model, options, std::vector<int32_t>{1});
   std::vector<float> logits = only(300);
-  EXPECT_EQ(writer.write(logits).finish, std::nullopt);
-  EXPECT_EQ(writer.write(logits).finish, FinishReason::kLength);
+  EXPECT_EQ(writer.take(writer.draw(logits)).finish, std::nullopt);
+  EXPECT_EQ(writer.take(writer.draw(logits)).finish, FinishReason::kLength);
 }
 
 TEST(Writer, RefusesWhatMakesNoSense) {
