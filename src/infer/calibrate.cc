@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "model/flops.h"
 #include "model/weights.h"
 
 namespace fathom {
@@ -15,13 +16,21 @@ using Thresholds = std::vector<float>;  // (2L)
 // The one number that is turned to meet a budget: a share of what could be skipped, 0 to 1.
 class Dial {
  public:
+  explicit Dial(const CalibrationRunner& runner) : runner_(runner) {}
   virtual ~Dial() = default;
   // Runs the text with the dial there: the thresholds, and what they gave.
   virtual CalibrationPoint turn(float share) = 0;
+  // What these thresholds give on another text.
+  virtual CalibrationOutcome run(const CalibrationText& text, const Thresholds& thresholds) const {
+    return runner_.run(text, thresholds);
+  }
   // A point between two, at `share`, where it takes no pass; none: turn() must measure one.
   virtual std::optional<Thresholds> between(float /*share*/) const { return std::nullopt; }
   // The largest share that gives the same thresholds.
   virtual float end_of(float share) const { return share; }
+
+ protected:
+  const CalibrationRunner& runner_;
 };
 
 CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds thresholds) {
@@ -32,7 +41,7 @@ CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds threshol
 // order of the network, each on the scores that rows have after everything below has skipped.
 class UnitDial final : public Dial {
  public:
-  UnitDial(const CalibrationRunner& runner, const CalibrationText& text) : runner_(runner), text_(text) {}
+  UnitDial(const CalibrationRunner& runner, const CalibrationText& text) : Dial(runner), text_(text) {}
   CalibrationPoint turn(float share) override {
     ThresholdFit fit{share, {}};
     const CalibrationOutcome outcome = runner_.fit(text_, fit);
@@ -40,7 +49,6 @@ class UnitDial final : public Dial {
   }
 
  private:
-  const CalibrationRunner& runner_;
   const CalibrationText& text_;
 };
 
@@ -51,7 +59,7 @@ class CommonDial final : public Dial {
  public:
   CommonDial(const CalibrationRunner& runner, const CalibrationText& text, std::vector<float> weights,
              const std::vector<std::vector<float>>& scores)
-      : runner_(runner), text_(text), weights_(std::move(weights)) {
+      : Dial(runner), text_(text), weights_(std::move(weights)) {
     for (size_t unit = 0; unit < weights_.size(); ++unit) {
       if (weights_[unit] <= 0) continue;
       for (const float score : scores[unit]) {
@@ -92,12 +100,56 @@ class CommonDial final : public Dial {
     return values_.empty() ? 0 : values_.back().first;
   }
 
-  const CalibrationRunner& runner_;
   const CalibrationText& text_;
   std::vector<float> weights_;                   // (2L)
   std::vector<size_t> asked_;                    // units that have scores
   std::vector<std::pair<float, float>> values_;  // of all units: score / weight and weight, sorted
   double total_ = 0;                             // Σ weight
+};
+
+// A method with a fixed order of units: the share of them that is dropped. No pass is run: which units go is
+// known, and what share of the work they are depends on the text's lengths alone.
+class ListDial final : public Dial {
+ public:
+  ListDial(const CalibrationRunner& runner, const ModelConfig& config, const CalibrationText& text,
+           UnitList list)
+      : Dial(runner), config_(config), text_(text), list_(std::move(list)) {}
+  CalibrationPoint turn(float share) override {
+    Thresholds thresholds = *between(share);
+    const CalibrationOutcome outcome = run(text_, thresholds);
+    return point_of(outcome, std::move(thresholds));
+  }
+  CalibrationOutcome run(const CalibrationText& text, const Thresholds& thresholds) const override {
+    std::vector<uint8_t> units;
+    int64_t attention = 0;
+    for (size_t unit = 0; unit < thresholds.size(); ++unit) {
+      units.push_back(thresholds[unit] < 0);
+      if (unit % 2 == 0) attention += units.back();
+    }
+    double madds = 0, dense = 0;
+    for (const std::vector<BatchRow>& rows : text) {
+      for (const BatchRow& row : rows)
+        madds += static_cast<double>(row_block_madds(config_, row.position, units));
+      dense += static_cast<double>(dense_work(config_, rows).block_madds);
+    }
+    const auto held = static_cast<float>(attention) / static_cast<float>(config_.layers);
+    return {.beta = static_cast<float>(madds / dense), .held = held};
+  }
+  std::optional<Thresholds> between(float share) const override {
+    return list_.without(dropped(share), 2 * config_.layers);
+  }
+  float end_of(float share) const override {
+    return static_cast<float>(dropped(share)) / static_cast<float>(list_.order.size());
+  }
+
+ private:
+  size_t dropped(float share) const {
+    return static_cast<size_t>(std::lround(share * static_cast<float>(list_.order.size())));
+  }
+
+  const ModelConfig& config_;
+  const CalibrationText& text_;
+  UnitList list_;
 };
 
 // A point of the table and where the dial stood.
@@ -179,10 +231,10 @@ std::vector<float> falling_budgets(const CalibrateOptions& options) {
   return budgets;
 }
 
-void check(const CalibrationRunner& runner, const CalibrateOptions& options, CalibrationPoint& point) {
+void check(const Dial& dial, const CalibrateOptions& options, CalibrationPoint& point) {
   double sum = 0, rows = 0;
   for (const CheckText& each : options.check) {
-    point.of_kinds.push_back(runner.run(each.text, point.thresholds).beta);
+    point.of_kinds.push_back(dial.run(each.text, point.thresholds).beta);
     if (!each.calibrated) continue;
     for (const auto& batch : each.text) {
       sum += static_cast<double>(point.of_kinds.back()) * static_cast<double>(batch.size());
@@ -203,9 +255,18 @@ void expect_scores(const std::vector<std::vector<float>>& scores, const MethodPo
       policy.name());
 }
 
-std::unique_ptr<Dial> make_dial(const CalibrationRunner& runner, const CalibrationText& text,
-                                const std::vector<float>& weights,
-                                const std::vector<std::vector<float>>& scores) {
+// `open`: what runs where nothing is skipped, measured on the way.
+std::unique_ptr<Dial> make_dial(const CalibrationRunner& runner, const Model& model,
+                                const MethodPolicy& policy, const CalibrationText& text,
+                                CalibrationOutcome& open) {
+  UnitList list = policy.fixed_list() ? policy.list(model.config) : UnitList();
+  if (!list.order.empty()) return std::make_unique<ListDial>(runner, model.config, text, std::move(list));
+  std::vector<float> weights;
+  for (int64_t unit = 0; unit < 2 * model.config.layers; ++unit)
+    weights.push_back(policy.threshold_weight(model.config, unit));
+  std::vector<std::vector<float>> scores;
+  open = runner.run(text, Thresholds(weights.size(), -INFINITY), &scores);
+  expect_scores(scores, policy);
   if (*std::max_element(weights.begin(), weights.end()) > 0)
     return std::make_unique<CommonDial>(runner, text, weights, scores);
   return std::make_unique<UnitDial>(runner, text);
@@ -218,15 +279,8 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   if (text.empty()) fail("calibrate: there is no text");
   const std::vector<float> budgets = falling_budgets(options);
   const CalibrationRunner runner(ctx, model, policy, options);
-  std::vector<float> weights;
-  for (int64_t unit = 0; unit < 2 * model.config.layers; ++unit)
-    weights.push_back(policy.threshold_weight(model.config, unit));
-  std::vector<std::vector<float>> scores;
-  const CalibrationOutcome open = runner.run(text, Thresholds(weights.size(), -INFINITY), &scores);
-  expect_scores(scores, policy);
-
-  const std::unique_ptr<Dial> dial = make_dial(runner, text, weights, scores);
-  scores.clear();
+  CalibrationOutcome open;
+  const std::unique_ptr<Dial> dial = make_dial(runner, model, policy, text, open);
   // Not the lowest score itself: it may lie far out, where nothing follows for long.
   constexpr float kWhereScoresBegin = 0.005f;
   Found most{dial->turn(kWhereScoresBegin), dial->end_of(kWhereScoresBegin)};
@@ -249,7 +303,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
       fail("calibrate: {} cannot meet a budget of {:g} with this model: the nearest is {:.4f}", policy.name(),
            budget, nearest);
     }
-    check(runner, options, found.point);
+    check(*dial, options, found.point);
     search.add(std::move(found), table.points);
   }
   if (table.points.size() == 1)

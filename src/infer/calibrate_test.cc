@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <utility>
@@ -225,6 +226,32 @@ TEST(Calibration, NestedListsInABandMeetTheirBudgets) {
   const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(40, 1)}, options);
   for (const CalibrationPoint& point : table.asked())
     EXPECT_NEAR(point.achieved, point.budget, 0.01) << point.budget;
+}
+
+// As many units go as come nearest to the budget on this text, whatever its lengths.
+TEST(Calibration, AnOrderOfUnitsComesAsNearAsItCan) {
+  Routed routed(R"({"name": "harm_order", "order": [5, 2, 6, 3, 4, 7, 1, 0]})");
+  const UnitList list = routed.policy->list(routed.model.config);
+  CalibrateOptions options;
+  options.k_type = options.v_type = DType::kF32;
+  std::vector<float> ran;
+  for (const int length : {4, 60}) {
+    const Rows rows = quiet_rows(8, 1, length);
+    options.budgets.clear();
+    for (const size_t dropped : {1, 3, 4, 6})
+      options.budgets.push_back(routed.achieved(rows, list.without(dropped, 8)) + 0.013f);
+    const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options);
+    const std::vector<CalibrationPoint> asked = table.asked();
+    ASSERT_EQ(asked.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(asked[i].thresholds, list.without(std::array{1, 3, 4, 6}[i], 8)) << length;
+      EXPECT_NEAR(asked[i].budget - asked[i].achieved, 0.013f, 1e-3) << length;
+      EXPECT_EQ(table.thresholds(asked[i].budget), asked[i].thresholds);
+    }
+    EXPECT_EQ(table.thresholds(1), list.without(0, 8));
+    ran.push_back(asked[0].achieved);
+  }
+  EXPECT_GT(std::abs(ran[0] - ran[1]), 0.005);  // the same units are another share of short texts
 }
 
 TEST(Calibration, AFixedListHasNothingToTurn) {

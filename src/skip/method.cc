@@ -43,10 +43,15 @@ float quantile_of(std::vector<float> scores, float share) {
 }  // namespace
 
 std::vector<float> UnitList::thresholds(double budget, int64_t units) const {
+  size_t dropped = 0;
+  while (dropped < order.size() && (dropped == 0 ? 1.0 : left[dropped - 1]) > budget * (1 + 1e-9)) ++dropped;
+  return without(dropped, units);
+}
+
+std::vector<float> UnitList::without(size_t dropped, int64_t units) const {
   constexpr float kMost = std::numeric_limits<float>::max();  // rows that never skip score infinity
   std::vector<float> out(static_cast<size_t>(units), -INFINITY);
-  for (size_t i = 0; i < order.size() && (i == 0 ? 1.0 : left[i - 1]) > budget * (1 + 1e-9); ++i)
-    out[static_cast<size_t>(order[i])] = kMost;
+  for (const int32_t unit : std::span(order).first(dropped)) out[static_cast<size_t>(unit)] = kMost;
   return out;
 }
 

@@ -105,6 +105,8 @@ struct UnitList {
   std::vector<double> left;  // share of the blocks' multiply-adds that runs without the units up to this one
   // (units) −∞ where a unit runs at this budget, the largest number where it is dropped.
   std::vector<float> thresholds(double budget, int64_t units) const;
+  // The same without the first `dropped` of the order.
+  std::vector<float> without(size_t dropped, int64_t units) const;
 };
 
 class Method {

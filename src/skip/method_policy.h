@@ -79,6 +79,7 @@ class MethodPolicy final : public SkipPolicy {
 
   UnitList list(const ModelConfig& config) const { return decide_->list(config); }  // as Method::list
   bool opens_fully() const { return decide_->traits().opens_fully; }
+  bool fixed_list() const { return decide_->traits().fixed_list; }
   // Of the method that decides, as MethodTraits has them.
   bool keeps_density() const { return decide_->traits().keeps_density; }
   const char* own_rule() const { return decide_->traits().own_rule; }
