@@ -118,27 +118,14 @@ TEST_P(SmallRecipe, RunsAndItsResultIsUsed) {
   fs::remove_all(out);
   const fs::path config = kConfigs / "small" / (GetParam() + ".json");
   const std::string data = (kConfigs / "small/secret_garden.txt").string();
-  const ProgramResult r = run_fathom({"train",
-                                      "--config",
-                                      config.string(),
-                                      "--data",
-                                      data,
-                                      "-o",
-                                      out.string(),
-                                      "--steps",
-                                      "2",
-                                      "--set",
-                                      "batch=2",
-                                      "--set",
-                                      "context=64",
-                                      "--set",
-                                      "prepare_tokens=128",
-                                      "--set",
-                                      "validation.batches=1",
-                                      "--set",
-                                      "data_cache=" + (out / "cache").string(),
-                                      "-q",
-                                      "--json"});
+  std::vector<std::string> training{"train", "--config", config.string(), "--data",
+                                    data,    "-o",       out.string(),    "--steps",
+                                    "2",     "-q",       "--json"};
+  const auto set = [&](const std::string& key) { training.insert(training.end(), {"--set", key}); };
+  for (const char* key : {"batch=2", "context=64", "prepare_tokens=128", "validation.batches=1"}) set(key);
+  set("data_cache=" + (out / "cache").string());
+  if (GetParam() == "nested") set("method.lists=[0.95,0.9]");  // each unit fewer is a search less
+  const ProgramResult r = run_fathom(training);
   ASSERT_EQ(r.exit_code, 0) << r.err;
   const nlohmann::json trained = r.json();
   EXPECT_GT(trained.at("validation_ce"), 1.0);
