@@ -201,6 +201,7 @@ Json method_json(const std::string& folder, LoadedModel& loaded, bool force) {
     out["lora_rank"] = lora.rank;
     out["lora_alpha"] = short_decimal(lora.alpha);
     out["lora_parameters"] = size;
+    if (lora.round) out["lora_type"] = name_of(*lora.round);
   }
   out["method_config"] = Json::parse(adapter.policy->to_json());
   out["calibration"] = Json::object();

@@ -84,7 +84,7 @@ void Drafter::take_verified(const Trace& trace, size_t row) {
   units_of_a_row_ = static_cast<size_t>(trace.units());
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const int64_t drafted = i < starts.size() ? 2 * starts[i] : 0;  // units that the draft ran for good
-    const size_t draft = i * units_of_a_row_;  // where its units begin in ran_
+    const size_t draft = i * units_of_a_row_;                       // where its units begin in ran_
     for (int64_t unit = 0; unit < trace.units(); ++unit)
       units_.push_back(unit < drafted ? ran_[draft + static_cast<size_t>(unit)] : trace.ran(row + i, unit));
     const auto units = units_.end() - trace.units();

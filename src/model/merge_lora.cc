@@ -8,8 +8,8 @@
 namespace fathom {
 namespace {
 
-DType merged_type(DType held) {
-  return is_block_format(held) ? DType::kQ8_0 : held;
+DType merged_type(DType held, const Lora& lora) {
+  return is_block_format(held) ? lora.round.value_or(DType::kQ8_0) : held;
 }
 
 DType side_type(DType beside, int64_t width) {
@@ -51,7 +51,7 @@ void merge_lora(Context& ctx, Model& model, const Lora& lora, const std::string&
     Tensor& weight = weight_of(model.weights.blocks[static_cast<size_t>(spec.layer)], spec.projection);
     arranged = arranged || weight.layout() != Layout::kRows;
     const Tensor here = weight.to(ctx, Device::kCpu);
-    weight = merged(ctx, here, *spec.factors, lora.scale(), type.value_or(merged_type(here.dtype())))
+    weight = merged(ctx, here, *spec.factors, lora.scale(), type.value_or(merged_type(here.dtype(), lora)))
                  .to(ctx, model.device);
   }
   model.adapted = name;

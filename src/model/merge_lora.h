@@ -11,8 +11,9 @@ namespace fathom {
 enum class LoraMode : uint8_t { kMerge, kSide };
 
 // W + scale · B A in place of each matrix that has factors, on the model's device. type: of the new matrices;
-// none: f32, f16 and bf16 stay what they are, block formats become q8_0, since rounding to four bits again
-// would lose most of what was learned. name: what the model is marked with (Model::adapted).
+// none: f32, f16 and bf16 stay what they are, block formats become what the LoRA was trained for, else q8_0,
+// since rounding to four bits again would lose most of what was learned. name: what the model is marked with
+// (Model::adapted).
 void merge_lora(Context& ctx, Model& model, const Lora& lora, const std::string& name,
                 std::optional<DType> type = {});
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct Lora {
   uint64_t seed = 0;  // of the dropout: training sets it for each step
   std::vector<std::array<LoraFactors, kProjections>> blocks;  // of each layer; empty: there is none
   bool merged = false;                                        // the weights have it in them already
+  std::optional<DType>
+      round;  // the type of merged weights that it was trained for; none: merge_lora() chooses
   bool any() const { return !blocks.empty(); }
   bool beside() const { return any() && !merged; }
   float scale() const { return alpha / static_cast<float>(rank); }

@@ -163,6 +163,7 @@ void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy,
             {"calibration", calibration_json(extra.calibration)}};
   if (!extra.trained.empty()) json["trained"] = calibration_json(extra.trained);
   if (model.lora.any()) json["lora"] = kLoraFolder;
+  if (model.lora.round) json["lora_type"] = name_of(*model.lora.round);
   write_file_atomically(out.file(kConfigFile),
                         json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   out.commit();
@@ -216,6 +217,14 @@ void check_unadapted(const Model& model, const std::string& folder, bool force) 
         printable(folder), printable(model.adapted), printable(model.path));
 }
 
+DType lora_type_of(const Json& json, const std::string& where) {
+  const std::string name = text_of(json, "lora_type", where);
+  DType type;
+  if (!parse_dtype(name, &type) || !is_block_format(type))
+    fail("{}: 'lora_type' must name a block format, got '{}'", where, printable(name));
+  return type;
+}
+
 // What PEFT wrote: weights change, nothing is skipped.
 Adapter load_peft(Context& ctx, const std::string& folder, const Json& json, const Model& model, bool force) {
   check_unadapted(model, folder, force);
@@ -256,6 +265,7 @@ Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model
       fail("{}: 'lora' must be \"{}\", got {}", where, kLoraFolder, printable(json["lora"].dump()));
     check_unadapted(model, folder, force);
     adapter.lora = read_lora(ctx, folder + "/" + kLoraFolder, model.config);
+    if (json.contains("lora_type")) adapter.lora.round = lora_type_of(json, where);
   }
   adapter.extra.projections = stored.projections;
   adapter.extra.base_model = text_of(json, "base_model_name_or_path", where);

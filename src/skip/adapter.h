@@ -33,8 +33,8 @@ struct Adapter {
 };
 
 // Whatever does not fit is a UserError of one line. A fingerprint of another model is one, too, and a LoRA
-// for a model that has one merged already, unless `force`. Other matrices are a warning, unless `force`. A folder that PEFT
-// wrote is a LoRA with the method dense.
+// for a model that has one merged already, unless `force`. Other matrices are a warning, unless `force`. A
+// folder that PEFT wrote is a LoRA with the method dense.
 Adapter load_adapter(Context& ctx, const std::string& folder, const Model& model, bool force = false);
 
 }  // namespace fathom

@@ -191,6 +191,32 @@ TEST_F(LoraFiles, MergedBlocksBecomeQ8AndFloatsStay) {
 }
 
 // The products beside the weights are counted, as the overhead of the adapter.
+// A LoRA that trained with the rounding is merged into that type, unless another is asked for.
+TEST_F(LoraFiles, TheTypeItWasTrainedForIsKept) {
+  Model model = base();
+  model.lora = read_lora(ctx_, kPeft, model.config);
+  model.lora.round = DType::kQ4_1;
+  const auto policy = MethodPolicy::from_json(R"({"name": "dense"})", "test");
+  save_adapter(ctx_, at("a"), *policy, model);
+  const Lora lora = load_adapter(ctx_, at("a"), base()).lora;
+  ASSERT_EQ(lora.round, DType::kQ4_1);
+  for (const auto& [held, asked, wanted] : {std::tuple{DType::kQ4_0, std::optional<DType>(), DType::kQ4_1},
+                                            {DType::kQ8_0, std::nullopt, DType::kQ4_1},
+                                            {DType::kF16, std::nullopt, DType::kF16},
+                                            {DType::kQ4_0, DType::kQ8_0, DType::kQ8_0}}) {
+    Model other = base();
+    convert_weights(ctx_, other, held, true);
+    merge_lora(ctx_, other, lora, "a", asked);
+    EXPECT_EQ(other.weights.blocks[0].q.dtype(), wanted) << name_of(held);
+  }
+  std::string text = read_text_file(at("a") + "/adapter_config.json", size_t{1} << 20);
+  const std::string good = R"("lora_type": "q4_1")";
+  ASSERT_NE(text.find(good), std::string::npos);
+  std::ofstream(at("a") + "/adapter_config.json")
+      << text.replace(text.find(good), good.size(), R"("lora_type": "f7")");
+  expect_refused(at("a"), "'lora_type' must name a block format, got 'f7'");
+}
+
 TEST_F(LoraFiles, SideProductsAreCounted) {
   Model model = tiny_model(tiny_config());
   const Work before = pass(ctx_, model, {1, 2, 3}).work;

@@ -39,6 +39,11 @@ std::span<const std::string_view> enum_names(OnNan) {
   return kNames;
 }
 
+std::span<const std::string_view> enum_names(MergeRounding) {
+  static constexpr std::array<std::string_view, 2> kNames{"none", "q4_1"};
+  return kNames;
+}
+
 ModelConfig TrainConfig::default_model() {
   ModelConfig model;
   model.architecture = "llama";
@@ -85,7 +90,11 @@ void check_lora(const LoraConfig& lora) {
   require(lora.alpha >= 0 && std::isfinite(lora.alpha), "lora.alpha must be a number of at least 0, got {}",
           lora.alpha);
   require(lora.dropout >= 0 && lora.dropout < 1, "lora.dropout must be in [0, 1), got {}", lora.dropout);
-  require(lora.rank > 0 || (lora.alpha == 0 && lora.targets.empty() && lora.dropout == 0),
+  const bool rounds = lora.round != MergeRounding::kNone;
+  require(!rounds || lora.dropout == 0,
+          "lora.round trains the factors inside the weights, where lora.dropout must be 0, got {}",
+          lora.dropout);
+  require(lora.rank > 0 || (lora.alpha == 0 && lora.targets.empty() && lora.dropout == 0 && !rounds),
           "lora.rank must be at least 1 where lora has other keys, got 0");
   check_lora_targets(lora.targets, "lora.targets");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "ops/linear/low_rank.h"
 #include "skip/method_policy.h"
 #include "train/initial_model.h"
 #include "train/optimizer.h"
@@ -15,7 +16,8 @@
 namespace fathom {
 
 enum class OnNan : uint8_t { kStop, kRollback };
-std::span<const std::string_view> enum_names(OnNan);  // "stop", "rollback"
+std::span<const std::string_view> enum_names(OnNan);          // "stop", "rollback"
+std::span<const std::string_view> enum_names(MergeRounding);  // "none", "q4_1"
 
 struct ValidationConfig {
   std::vector<std::string> data;
@@ -48,6 +50,7 @@ struct LoraConfig {
   float alpha = 0;
   std::vector<std::string> targets;
   float dropout = 0;
+  MergeRounding round = MergeRounding::kNone;
 
   template <class V>
   void visit(V& v) {
@@ -57,6 +60,8 @@ struct LoraConfig {
       "the matrices that have factors, of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; "
       "empty: all");
     v("dropout", dropout, "share of the factors' input that is dropped in training");
+    v("round", round,
+      "what weights with their factors in them are rounded to in every step, and stored as: none, or q4_1");
   }
   float scaled_alpha() const { return alpha > 0 ? alpha : static_cast<float>(rank); }
 };

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "model/merge_lora.h"
+#include "skip/lora_files.h"
 #include "train/estimate.h"
 #include "train/trainer_rig_test.h"
 
@@ -17,6 +19,11 @@ namespace fs = std::filesystem;
 constexpr const char* kSampledList =
     R"("lora": {"rank": 4, "alpha": 8, "dropout": 0.1}, "precision": "bf16", "method": {"name": "harm_order",
        "search": "greedily", "objective": "distill", "share": "sampled", "cost_context": 8, "share_grid": [1, 0.7, 0.4]})";
+
+// Rows of whole blocks: all but the second FFN matrix of the small model.
+constexpr const char* kRounded =
+    R"("lora": {"rank": 4, "round": "q4_1", "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"]},
+       "validation": {"share": 0.1, "batches": 2})";
 
 class LoraRuns : public Trainers {
  protected:
@@ -94,7 +101,7 @@ TEST_F(LoraRuns, EveryStepHasItsBudget) {
 TEST_F(LoraRuns, ResumeIsExact) {
   const std::string routers = R"("lora": {"rank": 3, "targets": ["q_proj", "k_proj"]}, "recompute": true,
       "method": {"name": "priced", "share": "sampled"})";
-  for (const std::string& extra : {std::string(kSampledList), routers}) {
+  for (const std::string& extra : {std::string(kSampledList), routers, std::string(kRounded)}) {
     const std::string dir = folder_.at("whole"), part = folder_.at("part");
     fs::remove_all(dir);
     fs::remove_all(part);
@@ -117,14 +124,49 @@ TEST_F(LoraRuns, ResumeIsExact) {
 }
 
 TEST_F(LoraRuns, GuardedMemoryGivesTheSame) {
-  std::vector<std::map<std::string, std::string>> files;
-  for (const Device device : {Device::kCpu, Device::kGuarded}) {
-    fs::remove_all(folder_.at("run"));
-    Run run(recipe(kSampledList), folder_.at("run"), 2, false, device);
-    run.recipe.train.steps = 6;
-    files.push_back(everything_of(run.run().checkpoint));
+  for (const char* extra : {kSampledList, kRounded}) {
+    std::vector<std::map<std::string, std::string>> files;
+    for (const Device device : {Device::kCpu, Device::kGuarded}) {
+      fs::remove_all(folder_.at("run"));
+      Run run(recipe(extra), folder_.at("run"), 2, false, device);
+      run.recipe.train.steps = 6;
+      files.push_back(everything_of(run.run().checkpoint));
+    }
+    EXPECT_EQ(files[0], files[1]);
   }
-  EXPECT_EQ(files[0], files[1]);
+}
+
+// The weights of a step are those that the saved factors give when they are merged into q4_1, but for sums in
+// another order, and learn in spite of it.
+TEST_F(LoraRuns, RoundedWeightsTrainAsTheyServe) {
+  Run run(recipe(kRounded), folder_.at("run"));
+  Model served = initial_model(run.ctx, run.model.config, run.recipe.train.init, run.recipe.train.seed);
+  const double ce = run.trainer->validate();
+  const std::string checkpoint = run.run().checkpoint;
+  EXPECT_LT(run.trainer->validate(), ce - 0.02);
+  const Lora lora = read_lora(run.ctx, checkpoint + "/skip/lora", run.model.config);
+  merge_lora(run.ctx, served, lora, "run", DType::kQ4_1);
+  int64_t same = 0, all = 0;
+  for (const auto& [trained, merged] :
+       {std::pair{&run.model.weights.blocks[1].q, &served.weights.blocks[1].q},
+        {&run.model.weights.blocks[0].up, &served.weights.blocks[0].up}}) {
+    const std::vector<float> want = floats_of(convert_tensor(run.ctx, *merged, DType::kF32)),
+                             got = floats_of(*trained);
+    for (size_t i = 0; i < got.size(); ++i) same += got[i] == want[i];
+    all += static_cast<int64_t>(got.size());
+  }
+  EXPECT_GT(static_cast<double>(same), 0.98 * static_cast<double>(all));
+
+  // Without the rounding the same run gives other weights.
+  std::string plain = kRounded;
+  plain.replace(plain.find("q4_1"), 4, "none");
+  Run unrounded(recipe(plain), folder_.at("plain"));
+  unrounded.run();
+  EXPECT_NE(everything_of(folder_.at("plain") + "/step-20"), everything_of(checkpoint));
+}
+
+TEST_F(LoraRuns, RowsThatAreNoWholeBlocksAreRefused) {
+  EXPECT_THROW(Run(recipe(R"("lora": {"rank": 4, "round": "q4_1"})"), folder_.at("run")), UserError);
 }
 
 TEST_F(LoraRuns, TheEstimateCountsItsFactors) {
@@ -149,6 +191,11 @@ TEST(LoraRecipes, SayWhatIsWrong) {
   EXPECT_EQ(refused(R"({"rank": 4, "dropout": 1})"), "lora.dropout must be in [0, 1), got 1");
   EXPECT_NE(refused(R"({"rank": 4, "targets": ["lm_head"]})").find("got 'lm_head'"), std::string::npos);
   EXPECT_NE(refused(R"({"ranks": 4})"), "");
+  EXPECT_EQ(refused(R"({"rank": 4, "round": "q4_1", "dropout": 0.5})"),
+            "lora.round trains the factors inside the weights, where lora.dropout must be 0, got 0.5");
+  EXPECT_NE(refused(R"({"round": "q4_1"})"), "");
+  EXPECT_NE(refused(R"({"rank": 4, "round": "q3"})"), "");
+  EXPECT_EQ(refused(R"({"rank": 4, "round": "q4_1"})"), "");
   EXPECT_EQ(refused(R"({"rank": 4})"), "");
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/format.h"
 #include "model/lora.h"
-#include "ops/linear/low_rank.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/fill.h"
 #include "tensor/arena.h"
@@ -10,14 +9,16 @@
 namespace fathom {
 
 // Matrices that multiply the same rows (q, k and v; gate and up) are neighbours, and so are their gradients.
-MergedLora::MergedLora(Context& ctx, Model& model) : scale_(model.lora.scale()) {
+MergedLora::MergedLora(Context& ctx, Model& model, MergeRounding rounding)
+    : scale_(model.lora.scale()), rounding_(rounding) {
   int64_t size = 0, begin = 0;
+  const DType type = model.weights.blocks.front().q.dtype();
   for (const LoraSpec& spec : lora_specs(model)) size += spec.in * spec.out;
-  const Tensor all = Tensor::owned(ctx.device(), DType::kBF16, {size});
+  const Tensor all = Tensor::owned(ctx.device(), type, {size});
   gradients_ = Tensor::owned(ctx.device(), DType::kF32, {size});
   for (const LoraSpec& spec : lora_specs(model)) {
     Tensor& weight = weight_of(model.weights.blocks[static_cast<size_t>(spec.layer)], spec.projection);
-    expect(weight, DType::kBF16, {spec.out, spec.in}, "merged LoRA", spec.name.c_str());
+    expect(weight, type, {spec.out, spec.in}, "merged LoRA", spec.name.c_str());
     const auto part = [&](const Tensor& flat) {
       return flat.rows(begin, spec.in * spec.out).reshape({spec.out, spec.in});
     };
@@ -32,7 +33,7 @@ MergedLora::MergedLora(Context& ctx, Model& model) : scale_(model.lora.scale()) 
 void MergedLora::merge(Context& ctx) {
   for (Matrix& matrix : matrices_) {
     const ArenaScope scope(ctx);
-    merge_low_rank(ctx, matrix.base, matrix.factors->a, matrix.factors->b, scale_, matrix.merged);
+    merge_low_rank(ctx, matrix.base, matrix.factors->a, matrix.factors->b, scale_, rounding_, matrix.merged);
   }
 }
 

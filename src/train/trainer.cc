@@ -73,7 +73,8 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
   prepare(!found_, stop);
   if (distills) teacher_ = model;
   if (halves && distills && !recipe.frozen()) hold_in_bf16(ctx, teacher_);
-  const bool merges = halves && recipe.train.lora.rank > 0 && recipe.train.lora.dropout == 0;
+  const LoraConfig& lora = recipe.train.lora;
+  const bool merges = lora.rank > 0 && lora.dropout == 0 && (halves || lora.round != MergeRounding::kNone);
   std::vector<ParameterSpec> specs;
   if (!recipe.frozen()) specs = model_parameters(model);
   add_lora(specs, merges);
@@ -83,7 +84,7 @@ Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& trai
   optimizer_ = make_optimizer(recipe.train.optimizer, *parameters_);
   if (merges) {
     base_projections_ = fingerprint(ctx, model).projections;
-    merged_ = std::make_unique<MergedLora>(ctx, model);
+    merged_ = std::make_unique<MergedLora>(ctx, model, lora.round);
   }
 }
 
@@ -94,6 +95,7 @@ void Trainer::add_lora(std::vector<ParameterSpec>& specs, bool merged) {
   model_.lora =
       initial_lora(model_.config, config.rank, config.scaled_alpha(), config.targets, recipe_.train.seed);
   model_.lora.dropout = config.dropout;
+  if (config.round == MergeRounding::kQ4_1) model_.lora.round = DType::kQ4_1;
   std::vector<ParameterSpec> own = lora_parameters(model_, merged);
   specs.insert(specs.end(), own.begin(), own.end());
 }

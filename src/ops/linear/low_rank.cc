@@ -18,13 +18,16 @@ void check_factors(const Tensor& matrix, DType type, const Tensor& a, const Tens
 }  // namespace
 
 void merge_low_rank(Context& ctx, const Tensor& w, const Tensor& a, const Tensor& b, float scale,
-                    Tensor& out) {
-  check_factors(w, DType::kBF16, a, b, "merge_low_rank");
-  check_factors(out, DType::kBF16, a, b, "merge_low_rank");
+                    MergeRounding rounding, Tensor& out) {
+  const DType type = w.dtype() == DType::kF32 ? DType::kF32 : DType::kBF16;
+  check_factors(w, type, a, b, "merge_low_rank");
+  check_factors(out, type, a, b, "merge_low_rank");
+  require(rounding == MergeRounding::kNone || w.dim(1) % kMergeBlock == 0,
+          "merge_low_rank: rows of {} elements are no whole blocks of {}", w.dim(1), kMergeBlock);
   Tensor product = Tensor::empty(ctx, DType::kF32, w.shape());
   on_device(ctx, [&](auto dev) {
     low_rank_product(dev, ctx, {GemmLayout::kNN, b, a, scale, 0.0f}, product);
-    add_rounded_kernel(dev, w, product, out);
+    add_rounded_kernel(dev, w, product, rounding, out);
   });
 }
 

@@ -1,4 +1,7 @@
+#include <cuda_fp16.h>
+
 #include "ops/kernels/bf16.cuh"
+#include "ops/kernels/warp.cuh"
 #include "ops/linear/gemm_cuda.h"
 #include "ops/linear/low_rank_kernel.h"
 #include "tensor/cuda_util.cuh"
@@ -8,11 +11,43 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void add_rounded(const Bf16* w, const float* more, int64_t elements, Bf16* out) {
+__device__ float value_of(float x) {
+  return x;
+}
+__device__ float value_of(Bf16 x) {
+  return unpack_bf16(x, 0);
+}
+__device__ void store(float x, float& to) {
+  to = x;
+}
+__device__ void store(float x, Bf16& to) {
+  to = static_cast<Bf16>(pack_bf16(x, 0.0f));
+}
+
+// A warp holds a block of q4_1, a lane an element: the steps of encode_q4_1 and unpack_q4_1, rounded where
+// they round.
+__device__ float rounded_to_q4_1(float x) {
+  const float low = -warp_max(-x), scale = (warp_max(x) - low) / 15.0f;
+  const float inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+  const float level = fminf(truncf(__fadd_rn(__fmul_rn(x - low, inverse), 0.5f)), 15.0f);
+  return __fadd_rn(__fmul_rn(__half2float(__float2half_rn(scale)), level),
+                   __half2float(__float2half_rn(low)));
+}
+
+// Blocks of 32 elements are whole warps.
+template <class T, MergeRounding kRounding>
+__global__ void add_rounded(const T* w, const float* more, int64_t elements, T* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= elements) return;
-  const float sum = unpack_bf16(w[i], 0) + more[i];
-  out[i] = static_cast<Bf16>(pack_bf16(sum, 0.0f));
+  const float sum = value_of(w[i]) + more[i];
+  store(kRounding == MergeRounding::kQ4_1 ? rounded_to_q4_1(sum) : sum, out[i]);
+}
+
+template <class T, MergeRounding kRounding>
+void launch(CudaBackend dev, const Tensor& w, const Tensor& more, Tensor& out) {
+  add_rounded<T, kRounding><<<blocks_for(w.numel(), kThreads), kThreads, 0, dev.handle.stream>>>(
+      w.data<T>(), more.data<float>(), w.numel(), out.data<T>());
+  check_launch("merge_low_rank");
 }
 
 }  // namespace
@@ -31,11 +66,16 @@ void low_rank_product(CudaBackend dev, Context&, const LowRankProduct& product, 
                   .beta = product.beta});
 }
 
-void add_rounded_kernel(CudaBackend dev, const Tensor& w, const Tensor& more, Tensor& out) {
+void add_rounded_kernel(CudaBackend dev, const Tensor& w, const Tensor& more, MergeRounding rounding,
+                        Tensor& out) {
   if (w.numel() == 0) return;
-  add_rounded<<<blocks_for(w.numel(), kThreads), kThreads, 0, dev.handle.stream>>>(
-      w.data<Bf16>(), more.data<float>(), w.numel(), out.data<Bf16>());
-  check_launch("merge_low_rank");
+  const bool f32 = w.dtype() == DType::kF32;
+  if (rounding == MergeRounding::kNone)
+    f32 ? launch<float, MergeRounding::kNone>(dev, w, more, out)
+        : launch<Bf16, MergeRounding::kNone>(dev, w, more, out);
+  else
+    f32 ? launch<float, MergeRounding::kQ4_1>(dev, w, more, out)
+        : launch<Bf16, MergeRounding::kQ4_1>(dev, w, more, out);
 }
 
 }  // namespace fathom

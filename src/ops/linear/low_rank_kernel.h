@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/linear/gemm.h"
+#include "ops/linear/low_rank.h"
 #include "tensor/tensor.h"
 
 namespace fathom {
@@ -20,8 +21,12 @@ struct LowRankProduct {
 void low_rank_product(CpuBackend dev, Context& ctx, const LowRankProduct& product, Tensor& out);
 void low_rank_product(CudaBackend dev, Context& ctx, const LowRankProduct& product, Tensor& out);
 
-// out = w + more, rounded to bf16. w, out: bf16; more: f32.
-void add_rounded_kernel(CpuBackend dev, const Tensor& w, const Tensor& more, Tensor& out);
-void add_rounded_kernel(CudaBackend dev, const Tensor& w, const Tensor& more, Tensor& out);
+inline constexpr int64_t kMergeBlock = 32;  // elements of a block of q4_1
+
+// out = w + more, rounded. w, out: f32 or bf16, both alike; more: f32.
+void add_rounded_kernel(CpuBackend dev, const Tensor& w, const Tensor& more, MergeRounding rounding,
+                        Tensor& out);
+void add_rounded_kernel(CudaBackend dev, const Tensor& w, const Tensor& more, MergeRounding rounding,
+                        Tensor& out);
 
 }  // namespace fathom

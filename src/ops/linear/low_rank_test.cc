@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "ops/kernels/every_device_test.h"
+#include "quant/formats.h"
 #include "quant/half.h"
 #include "tensor/arena.h"
 
@@ -41,7 +42,7 @@ TEST(LowRank, IsAddedToTheMatrixAndRoundedOnce) {
     const Tensor base = host.to(*ctx, ctx->device());
     Tensor merged = Tensor::owned(ctx->device(), DType::kBF16, {kOut, kIn});
     merge_low_rank(*ctx, base, Tensor::from(*ctx, a, {kRank, kIn}), Tensor::from(*ctx, b, {kOut, kRank}),
-                   kScale, merged);
+                   kScale, MergeRounding::kNone, merged);
     const Tensor got = merged.to(*ctx, Device::kCpu);
     for (int64_t i = 0; i < kOut * kIn; ++i) {
       const double want = static_cast<double>(f32_of_bf16(host.data<uint16_t>()[i])) +
@@ -51,6 +52,52 @@ TEST(LowRank, IsAddedToTheMatrixAndRoundedOnce) {
           << i;
     }
   }
+}
+
+// Rounded to q4_1, a matrix is what decoding its encoded rows gives, bit by bit on every device; f32 and
+// bf16.
+TEST(LowRank, IsRoundedToWhatABlockFormatHolds) {
+  constexpr int64_t kWide = 96;  // three blocks
+  const std::vector<float> w = normals(kOut * kWide, 0), a(kRank * kWide, 0.0f), b = normals(kOut * kRank, 2);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    Tensor host = Tensor::owned(Device::kCpu, type, {kOut, kWide});
+    std::vector<float> want(w.size());
+    for (size_t i = 0; i < w.size(); ++i) {
+      const float value = i / 32 % 7 == 3 ? 0.25f : w[i];  // some blocks of one value
+      want[i] = type == DType::kF32 ? value : f32_of_bf16(bf16_of_f32(value));
+      if (type == DType::kF32) host.data<float>()[i] = value;
+      if (type == DType::kBF16) host.data<uint16_t>()[i] = bf16_of_f32(value);
+    }
+    std::vector<std::byte> row(static_cast<size_t>(row_bytes(DType::kQ4_1, kWide)));
+    for (int64_t r = 0; r < kOut; ++r) {
+      encode_row(DType::kQ4_1, want.data() + r * kWide, row.data(), kWide);
+      decode_row(DType::kQ4_1, row.data(), want.data() + r * kWide, kWide);
+    }
+    for (const auto& ctx : every_device()) {
+      const ArenaScope scope(*ctx);
+      Tensor merged = Tensor::owned(ctx->device(), type, {kOut, kWide});
+      merge_low_rank(*ctx, host.to(*ctx, ctx->device()), Tensor::from(*ctx, a, {kRank, kWide}),
+                     Tensor::from(*ctx, b, {kOut, kRank}), kScale, MergeRounding::kQ4_1, merged);
+      const Tensor got = merged.to(*ctx, Device::kCpu);
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (type == DType::kF32)
+          ASSERT_EQ(got.data<float>()[i], want[i]) << i;
+        else
+          ASSERT_EQ(got.data<uint16_t>()[i], bf16_of_f32(want[i])) << i;
+      }
+    }
+  }
+}
+
+TEST(LowRank, RowsOfHalfABlockAreNotRounded) {
+  Context ctx;
+  const ArenaScope scope(ctx);
+  const Tensor w = Tensor::from(ctx, normals(kOut * kIn, 0), {kOut, kIn});
+  Tensor out = Tensor::empty(ctx, DType::kF32, {kOut, kIn});
+  EXPECT_THROW(merge_low_rank(ctx, w, Tensor::from(ctx, normals(kRank * kIn, 1), {kRank, kIn}),
+                              Tensor::from(ctx, normals(kOut * kRank, 2), {kOut, kRank}), kScale,
+                              MergeRounding::kQ4_1, out),
+               UserError);
 }
 
 // The gradient of Σ dw · (scale · B A) by a and b.
