@@ -240,8 +240,14 @@ class AnotherServer(unittest.TestCase):
     def test_too_many(self):
         with Server("--queue", "1", "--parallel", "1", "-c", "512") as small:
             asks = openai.OpenAI(base_url=small.url + "/v1", api_key="none", max_retries=0)
-            with self.assertRaises(openai.RateLimitError) as caught:
+            with self.assertRaises(openai.BadRequestError):  # more than can ever wait
                 asks.completions.create(model="builtin", prompt="a", n=8, max_tokens=100)
+            with self.assertRaises(openai.RateLimitError) as caught:
+                for _ in range(20):  # a quick machine may be done with the first request before the second comes
+                    with asks.completions.create(model="builtin", prompt="a", n=2, max_tokens=500, stream=True,
+                                                 extra_body={"ignore_eos": True}) as both:
+                        next(iter(both))
+                        asks.completions.create(model="builtin", prompt="a", max_tokens=1)
             self.assertIn("retry-after", caught.exception.response.headers)
 
 
