@@ -1,6 +1,6 @@
-# fathom_folder(NAME [AFTER FOLDER] [FAST] [HEADER FILE] [LINK LIBRARIES...])
+# fathom_folder(NAME [AFTER FOLDER] [FAST | GLUE] [HEADER FILE] [LINK LIBRARIES...])
 # makes fathom_NAME from src/NAME/*.cc (and *.cu), also one folder down, NAME_test from the *_test.cc there, and one
-# program from each src/NAME/*_fuzz.cc. FAST: loops worth -O3. Files named *_<isa>.cc are built for that instruction set alone.
+# program from each src/NAME/*_fuzz.cc. FAST: loops worth -O3. GLUE: none worth more than -O1. Files named *_<isa>.cc are built for that instruction set alone.
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   set(FATHOM_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod+fp16)
@@ -63,12 +63,12 @@ function(fathom_precompile target group)
                                               <string> <vector> <fmt/format.h> ${ARGN})
 endfunction()
 
-# What reads and writes JSON is glue: with -O1 it compiles in three quarters of the time. Moves these sources of a folder
-# into an object library and puts its objects into the folder's list instead.
-function(fathom_glue name result header)
+# What reads and writes JSON is glue, and `all` of some folders: with -O1 it compiles in three quarters of the time. Moves
+# these sources of a folder into an object library and puts its objects into the folder's list instead.
+function(fathom_glue name result header all)
   foreach(source ${${result}})
     file(STRINGS ${source} json REGEX "nlohmann/json\\.hpp")
-    if(json)
+    if(json OR all)
       list(APPEND glue ${source})
     endif()
   endforeach()
@@ -91,11 +91,11 @@ function(fathom_fast target)
 endfunction()
 
 function(fathom_folder name)
-  cmake_parse_arguments(arg "FAST" "AFTER;HEADER" "LINK" ${ARGN})
+  cmake_parse_arguments(arg "FAST;GLUE" "AFTER;HEADER" "LINK" ${ARGN})
   fathom_sources(${name} sources)
-  fathom_glue(${name} sources "${arg_HEADER}")
+  fathom_glue(${name} sources "${arg_HEADER}" ${arg_GLUE})
   add_library(fathom_${name} STATIC ${sources})
-  set_target_properties(fathom_${name} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(fathom_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
   target_include_directories(fathom_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
                                                    $<INSTALL_INTERFACE:include>)
   target_compile_features(fathom_${name} PUBLIC cxx_std_20)
@@ -106,7 +106,9 @@ function(fathom_folder name)
   if(arg_FAST)
     fathom_fast(fathom_${name})
   endif()
-  fathom_precompile(fathom_${name} "${arg_HEADER}_${arg_FAST}" ${arg_HEADER})
+  if(NOT arg_GLUE)
+    fathom_precompile(fathom_${name} "${arg_HEADER}_${arg_FAST}" ${arg_HEADER})
+  endif()
   set_property(GLOBAL APPEND PROPERTY FATHOM_FOLDERS ${name})
 
   if(BUILD_TESTING)

@@ -13,8 +13,7 @@ import sys
 
 from serve_bench import ROOT, free_port, load, running, show, undisturbed
 
-LOADS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4)
-TARGET = 0.2  # the time between tokens that auto keeps to, as a share of that with every place busy
+LOADS = "0.5,0.75,0.9,1,1.1,1.2,1.3,1.4"
 
 
 def command(args, port, *options):
@@ -88,26 +87,30 @@ def main():
     parser.add_argument("--prompt", type=int, default=64, help="tokens")
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--loads", default=LOADS, help="shares of the capacity; 1 is among them")
+    parser.add_argument("--target", type=float, default=0.5,
+                        help="the time between tokens that auto keeps to, as a share of that with every place busy")
     parser.add_argument("--others", type=float, default=0.05, help="share of the CPU time that other programs may take")
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet moment")
     parser.add_argument("--plot", help="FILE.png")
     args = parser.parse_args()
     speed = capacity(args)
-    target = TARGET * args.slots / speed
+    target = args.target * args.slots / speed
+    loads = [float(each) for each in args.loads.split(",")]
     print(f"capacity at budget 1: {speed:.0f} tokens/s, {speed / args.new:.2f} requests/s; target {1000 * target:.0f} ms\n")
     lines = {"budget 1": 1, f"floor {args.floor:g}": args.floor, f"auto from {args.floor:g}": "auto"}
     show(["requests/s", *(f"{name}: p95, s" for name in lines), "auto's mean budget", "other programs"])
     show(["---"] * (len(lines) + 3))
-    results = measure(args, [each * speed / args.new for each in LOADS], target, lines)
+    results = measure(args, [each * speed / args.new for each in loads], target, lines)
     table = [[each["total_seconds"]["p95"] for each in found] for found, _ in results]
-    bound = table[LOADS.index(1.0)][0]
-    reach = [crossing(list(zip(LOADS, [row[i] for row in table])), bound) for i in range(len(lines))]
+    bound = table[loads.index(1.0)][0]
+    reach = [crossing(list(zip(loads, [row[i] for row in table])), bound) for i in range(len(lines))]
     print(f"\nat {bound:.2f} s: floor {reach[1]:.2f} and auto {reach[2]:.2f} of the capacity at budget 1, "
           f"{100 * (reach[2] - 1) / max(1e-9, reach[1] - 1):.0f} % of the gain; mean budget of auto at half load "
           f"{results[0][0][2]['mean_budget']:.3f}")
     if args.plot:
-        plot(args, LOADS, table, lines)
+        plot(args, loads, table, lines)
     return 0
 
 

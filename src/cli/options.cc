@@ -92,7 +92,8 @@ void add_adapter_options(Args& args, ModelOptions& o) {
 
 void add_lora_option(Args& args, ModelOptions& o) {
   args.choice("--lora-mode", o.lora_mode, {"merge", "side"},
-              "An adapter's LoRA: merged at load, where block formats become q8_0, or beside the weights");
+              "An adapter's LoRA: merged at load, where block formats become q8_0 (or the type it was "
+              "trained for), or beside the weights");
 }
 
 void add_run_options(Args& args, ModelOptions& o) {

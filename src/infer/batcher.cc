@@ -15,8 +15,7 @@ Batcher::Batcher(Feeder& feeder, BatcherOptions options)
       options_(std::move(options)),
       whole_prompts_(feeder.policy().needs_whole_prompt()),
       model_ends_(end_token_ids(feeder.model())),
-      slots_(feeder, !whole_prompts_, options_.keep_prefixes),
-      logits_(static_cast<size_t>(feeder.model().config.vocab)) {
+      slots_(feeder, !whole_prompts_, options_.keep_prefixes) {
   const int64_t sequences = feeder.cache().sequences();
   if (options_.rows <= sequences)
     fail("engine: a pass needs more rows than the cache has sequences ({}), got {}", sequences,

@@ -5,6 +5,7 @@
 #include "infer/lane.h"
 #include "infer/log_probs.h"
 #include "infer/slots.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
@@ -69,6 +70,7 @@ class Batcher {
   void count_work(Lane& lane, int64_t rows, size_t row);
   bool draws(const Part& part) const;
   void draw_together(std::span<const Part> parts, const Tensor& logits);
+  std::span<float> drawn_logits(const Tensor& logits);
   void deliver(const Part& part, const Tensor& logits, size_t row, int32_t drawn);
   void deliver_round(Lane& lane, const Tensor& logits, size_t row);
   void score_prompt(Lane& lane, int64_t first, const Tensor& logits);
@@ -98,9 +100,14 @@ class Batcher {
   int64_t arrivals_ = 0;
   std::vector<Part> parts_;  // of this pass
   int64_t rows_left_ = 0, logit_rows_left_ = 0;
-  int64_t ended_ = 0;           // answers, in this step
-  std::vector<float> logits_;   // (parts, vocab), on the host
-  std::vector<int32_t> drawn_;  // by each part; -1: nothing yet
+  int64_t ended_ = 0;  // answers, in this step
+  struct Drawing {
+    size_t part;
+    int64_t row;  // of the pass's logits
+  };
+  std::vector<Drawing> drawing_;  // who draws in this pass
+  HostRoom logits_;               // (those, vocab)
+  std::vector<int32_t> drawn_;    // by each part; -1: nothing yet
   EngineStats stats_;
 };
 

@@ -25,28 +25,38 @@ bool Batcher::draws(const Part& part) const {
 // Draws for all lanes at once, on all threads: a draw reads the whole vocabulary. One that fails is left to
 // deliver(), which draws again and says why.
 void Batcher::draw_together(std::span<const Part> parts, const Tensor& logits) {
-  const auto vocab = static_cast<size_t>(feeder_.model().config.vocab);
-  logits_.resize(std::max(parts.size() * vocab, logits_.size()));
-  const auto row_of = [&](size_t i) { return std::span(logits_).subspan(i * vocab, vocab); };
   drawn_.assign(parts.size(), -1);
-  std::vector<size_t> drawing;
+  drawing_.clear();
   int64_t row = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     row += parts[i].logit_rows();
-    if (!draws(parts[i])) continue;
-    copy_to_host(feeder_.context(), logits.rows(row - 1, 1), row_of(i));
-    drawing.push_back(i);
+    if (draws(parts[i])) drawing_.push_back({i, row - 1});
   }
+  const std::span<float> rows = drawn_logits(logits);
+  const auto vocab = static_cast<size_t>(feeder_.model().config.vocab);
   const auto draw_some = [&](int64_t begin, int64_t end) {
-    for (const size_t i :
-         std::span(drawing).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin))) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const size_t part = drawing_[i].part;
       try {
-        drawn_[i] = parts[i].lane->writer->draw(row_of(i));
+        drawn_[part] = parts[part].lane->writer->draw(rows.subspan(i * vocab, vocab));
       } catch (const std::exception&) {
       }
     }
   };
-  feeder_.context().pool().parallel_for(std::ssize(drawing), 1, draw_some);
+  feeder_.context().pool().parallel_for(std::ssize(drawing_), 1, draw_some);
+}
+
+// The rows of drawing_, (rows, vocab), on the host. Neighbours are one copy: on a GPU every copy is a wait.
+std::span<float> Batcher::drawn_logits(const Tensor& logits) {
+  const int64_t vocab = feeder_.model().config.vocab, rows = std::ssize(drawing_);
+  const std::span<float> all = logits_.room(feeder_.context(), static_cast<size_t>(rows * vocab));
+  for (int64_t first = 0, end; first < rows; first = end) {
+    const int64_t row = drawing_[static_cast<size_t>(first)].row;
+    for (end = first + 1; end < rows && drawing_[static_cast<size_t>(end)].row == row + end - first;) ++end;
+    copy_to_host(feeder_.context(), logits.rows(row, end - first),
+                 all.subspan(static_cast<size_t>(first * vocab), static_cast<size_t>((end - first) * vocab)));
+  }
+  return all;
 }
 
 // What a pass gave a lane. Its error ends that lane alone, also where memory or a mask fails. logits: (rows
@@ -113,7 +123,7 @@ void Batcher::score_prompt(Lane& lane, int64_t first, const Tensor& logits) {
 }
 
 int32_t Batcher::draw(Lane& lane, const Tensor& logits) {
-  const auto row = std::span(logits_).first(static_cast<size_t>(feeder_.model().config.vocab));
+  const auto row = logits_.room(feeder_.context(), static_cast<size_t>(feeder_.model().config.vocab));
   copy_to_host(feeder_.context(), logits, row);
   try {
     return lane.writer->draw(row);

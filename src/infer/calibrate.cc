@@ -16,21 +16,28 @@ using Thresholds = std::vector<float>;  // (2L)
 // The one number that is turned to meet a budget: a share of what could be skipped, 0 to 1.
 class Dial {
  public:
-  explicit Dial(const CalibrationRunner& runner) : runner_(runner) {}
+  Dial(const CalibrationRunner& runner, const CalibrationText& text) : runner_(runner), text_(text) {}
   virtual ~Dial() = default;
+  // Where the search begins. Not at the lowest score itself: it may lie far out, where nothing follows for
+  // long.
+  virtual float start() const { return 0.005f; }
   // Runs the text with the dial there: the thresholds, and what they gave.
   virtual CalibrationPoint turn(float share) = 0;
   // What these thresholds give on another text.
   virtual CalibrationOutcome run(const CalibrationText& text, const Thresholds& thresholds) const {
     return runner_.run(text, thresholds);
   }
+  // How far apart the budgets of two points may be.
+  virtual float apart() const { return 0.026f; }  // each takes a pass
   // A point between two, at `share`, where it takes no pass; none: turn() must measure one.
   virtual std::optional<Thresholds> between(float /*share*/) const { return std::nullopt; }
   // The largest share that gives the same thresholds.
   virtual float end_of(float share) const { return share; }
 
  protected:
+  static constexpr float kFree = 0.0125f;  // apart(), where a point takes no pass
   const CalibrationRunner& runner_;
+  const CalibrationText& text_;
 };
 
 CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds thresholds) {
@@ -41,15 +48,12 @@ CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds threshol
 // order of the network, each on the scores that rows have after everything below has skipped.
 class UnitDial final : public Dial {
  public:
-  UnitDial(const CalibrationRunner& runner, const CalibrationText& text) : Dial(runner), text_(text) {}
+  using Dial::Dial;
   CalibrationPoint turn(float share) override {
     ThresholdFit fit{share, {}};
     const CalibrationOutcome outcome = runner_.fit(text_, fit);
     return point_of(outcome, std::move(fit.thresholds));
   }
-
- private:
-  const CalibrationText& text_;
 };
 
 // One number for the network, times each unit's weight: at the share of all scores, by the work they stand
@@ -59,7 +63,7 @@ class CommonDial final : public Dial {
  public:
   CommonDial(const CalibrationRunner& runner, const CalibrationText& text, std::vector<float> weights,
              const std::vector<std::vector<float>>& scores)
-      : Dial(runner), text_(text), weights_(std::move(weights)) {
+      : Dial(runner, text), weights_(std::move(weights)) {
     for (size_t unit = 0; unit < weights_.size(); ++unit) {
       if (weights_[unit] <= 0) continue;
       for (const float score : scores[unit]) {
@@ -75,6 +79,7 @@ class CommonDial final : public Dial {
     const CalibrationOutcome outcome = runner_.run(text_, thresholds);
     return point_of(outcome, std::move(thresholds));
   }
+  float apart() const override { return kFree; }
   std::optional<Thresholds> between(float share) const override {
     Thresholds out(weights_.size(), -INFINITY);
     // Just above: the score that set the value is not to run, whatever the rounding.
@@ -100,7 +105,6 @@ class CommonDial final : public Dial {
     return values_.empty() ? 0 : values_.back().first;
   }
 
-  const CalibrationText& text_;
   std::vector<float> weights_;                   // (2L)
   std::vector<size_t> asked_;                    // units that have scores
   std::vector<std::pair<float, float>> values_;  // of all units: score / weight and weight, sorted
@@ -113,9 +117,11 @@ class ListDial final : public Dial {
  public:
   ListDial(const CalibrationRunner& runner, const ModelConfig& config, const CalibrationText& text,
            UnitList list)
-      : Dial(runner), config_(config), text_(text), list_(std::move(list)) {}
+      : Dial(runner, text), config_(config), list_(std::move(list)) {}
+  float start() const override { return 0; }
+  float apart() const override { return kFree; }
   CalibrationPoint turn(float share) override {
-    Thresholds thresholds = *between(share);
+    Thresholds thresholds = list_.without(dropped(share), 2 * config_.layers);
     const CalibrationOutcome outcome = run(text_, thresholds);
     return point_of(outcome, std::move(thresholds));
   }
@@ -135,12 +141,6 @@ class ListDial final : public Dial {
     const auto held = static_cast<float>(attention) / static_cast<float>(config_.layers);
     return {.beta = static_cast<float>(madds / dense), .held = held};
   }
-  std::optional<Thresholds> between(float share) const override {
-    return list_.without(dropped(share), 2 * config_.layers);
-  }
-  float end_of(float share) const override {
-    return static_cast<float>(dropped(share)) / static_cast<float>(list_.order.size());
-  }
 
  private:
   size_t dropped(float share) const {
@@ -148,7 +148,6 @@ class ListDial final : public Dial {
   }
 
   const ModelConfig& config_;
-  const CalibrationText& text_;
   UnitList list_;
 };
 
@@ -190,10 +189,8 @@ class Search {
 
   // Adds the point, and before it others so close that what lies between two of them is nearly straight.
   void add(Found found, std::vector<CalibrationPoint>& points) {
-    constexpr float kFree = 0.0125f, kDear = 0.026f;  // budgets apart; dear where each takes a pass
-    const bool free = dial_.between(found.share).has_value();
     const float gap = points.back().budget - found.point.budget;
-    const int parts = std::max(1, static_cast<int>(std::ceil(gap / (free ? kFree : kDear))));
+    const int parts = std::max(1, static_cast<int>(std::ceil(gap / dial_.apart())));
     for (int i = 1; i < parts; ++i) {
       const float place = static_cast<float>(i) / static_cast<float>(parts);
       const float share = last_.share + place * (found.share - last_.share);
@@ -255,7 +252,7 @@ void expect_scores(const std::vector<std::vector<float>>& scores, const MethodPo
       policy.name());
 }
 
-// `open`: what runs where nothing is skipped, measured on the way.
+// `open`: what runs where nothing is skipped, measured on the way. A list needs no pass: there it stays 1.
 std::unique_ptr<Dial> make_dial(const CalibrationRunner& runner, const Model& model,
                                 const MethodPolicy& policy, const CalibrationText& text,
                                 CalibrationOutcome& open) {
@@ -281,9 +278,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   const CalibrationRunner runner(ctx, model, policy, options);
   CalibrationOutcome open;
   const std::unique_ptr<Dial> dial = make_dial(runner, model, policy, text, open);
-  // Not the lowest score itself: it may lie far out, where nothing follows for long.
-  constexpr float kWhereScoresBegin = 0.005f;
-  Found most{dial->turn(kWhereScoresBegin), dial->end_of(kWhereScoresBegin)};
+  Found most{dial->turn(dial->start()), dial->end_of(dial->start())};
   most.point.budget = most.point.achieved = open.beta;
   most.point.held = open.held;
   Calibration table;

@@ -254,6 +254,31 @@ TEST(Calibration, AnOrderOfUnitsComesAsNearAsItCan) {
   EXPECT_GT(std::abs(ran[0] - ran[1]), 0.005);  // the same units are another share of short texts
 }
 
+// Also where a unit that goes at a point goes at none above it: nothing lies between "never" and "always".
+TEST(Calibration, ABudgetOfTheTableHasItsPointsThresholds) {
+  constexpr float kAlways = std::numeric_limits<float>::max(), kNever = -INFINITY;
+  Calibration table;
+  table.points = {{1, 1, NAN, {kNever, kNever, kNever}, 1},
+                  {0.95f, 0.94f, NAN, {kAlways, kNever, kNever}, 1},
+                  {0.9f, 0.91f, NAN, {kAlways, kNever, 0.5f}, 1}};
+  for (const CalibrationPoint& point : table.points)
+    EXPECT_EQ(table.thresholds(point.budget), point.thresholds) << point.budget;
+  EXPECT_EQ(table.thresholds(0.92f), table.points[1].thresholds);
+}
+
+// Every point says what its list is of this text's work.
+TEST(Calibration, PointsOfAnOrderAreCounted) {
+  Routed routed(R"({"name": "harm_order", "order": [5, 2, 6, 3, 4, 7, 1, 0]})");
+  CalibrateOptions options;
+  options.k_type = options.v_type = DType::kF32;
+  options.budgets = {0.4f};
+  const Rows rows = quiet_rows(8, 1, 60);
+  const Calibration table = calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options);
+  ASSERT_GE(table.points.size(), 4u);
+  for (size_t i = 1; i + 1 < table.points.size(); ++i)
+    EXPECT_NEAR(routed.achieved(rows, table.points[i].thresholds), table.points[i].budget, 1e-4) << i;
+}
+
 TEST(Calibration, AFixedListHasNothingToTurn) {
   for (const char* json :
        {R"({"name": "harm_order", "drop": [3]})", R"({"name": "layer_skip", "exit_layer": 2})"}) {

@@ -116,7 +116,7 @@ std::vector<float> Calibration::thresholds(float budget) const {
   if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
   size_t at = 0;
   while (points[at].budget > budget + kSame) ++at;
-  if (at == 0) return most.thresholds;
+  if (at == 0 || points[at].budget > budget - kSame) return points[at].thresholds;
   const CalibrationPoint &above = points[at - 1], &below = points[at];
   const float place = (above.budget - budget) / (above.budget - below.budget);
   std::vector<float> mixed(above.thresholds.size());

@@ -52,6 +52,28 @@ TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
   }
 }
 
+// Copies to the host while `answers` answers of ten tokens are written, sampled.
+uint64_t copies_of(int answers) {
+  EngineRig rig(R"({"name": "dense"})", cache_of(9), tiny_config(), Device::kGuarded);
+  Batcher batcher(rig.many.feeder, roomy());
+  std::vector<Answer> all;
+  for (int i = 0; i < answers; ++i) {
+    Request request;
+    request.prompt = {1 + i, 2, 3};
+    request.max_tokens = 10;
+    request.sampler.temperature = 1;
+    for (Answer& answer : submit(batcher, request)) all.push_back(std::move(answer));
+  }
+  const uint64_t before = rig.many.feeder.context().transfers().to_host;
+  while (batcher.step()) {
+  }
+  return rig.many.feeder.context().transfers().to_host - before;
+}
+
+TEST(GuardedEngine, MoreAnswersAreNoMoreCopies) {
+  EXPECT_EQ(copies_of(8), copies_of(1));
+}
+
 std::vector<float> calibrated(const std::string& json, Device device) {
   Rig rig(json, tiny_config(), 0.3f, 1, device);
   CalibrateOptions options;

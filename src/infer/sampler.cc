@@ -1,14 +1,19 @@
 #include "infer/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/format.h"
+#include "base/isa.h"
+#include "ops/kernels/row_access.h"
 
 namespace fathom {
 namespace {
+
+constexpr size_t kPiece = 512;  // tokens of a vocabulary that are weighed together
 
 [[noreturn]] void refuse_logit(float value, size_t id) {
   fail("sampling: the logit of token {} is {}; the model's weights or the arithmetic are broken", id, value);
@@ -86,7 +91,8 @@ int32_t sample(const Distribution& distribution, Rng& rng) {
 Sampler::Sampler(SamplerConfig config, int64_t vocab, int64_t prompt_tokens)
     : config_(std::move(config)),
       vocab_(static_cast<size_t>(vocab)),
-      prompt_tokens_(static_cast<size_t>(prompt_tokens)) {
+      prompt_tokens_(static_cast<size_t>(prompt_tokens)),
+      kernels_(row_kernels(choose_isa())) {
   check_sampler(config_);
   for (const auto& [id, bias] : config_.logit_bias) {
     if (id < 0 || id >= vocab)
@@ -104,7 +110,8 @@ Sampler::Sampler(SamplerConfig config, int64_t vocab, int64_t prompt_tokens)
   const size_t most = config_.temperature == 0 ? 1
                       : config_.top_k > 0 && static_cast<size_t>(config_.top_k) < vocab_
                           ? static_cast<size_t>(config_.top_k)
-                          : vocab_;
+                      : cuts() ? vocab_
+                               : 0;
   candidates_.reserve(most);
   distribution_.ids.reserve(most);
   distribution_.probabilities.reserve(most);
@@ -253,8 +260,9 @@ const Distribution& Sampler::probabilities(std::span<const float> logits, std::s
     take_all(row);
   }
   if (candidates_.empty()) fail("sampling: every logit is -inf, so no token can follow");
-  const bool cuts = config_.top_p < 1 || config_.min_p > 0;  // sorting a whole vocabulary costs milliseconds
-  if (!greedy && cuts) {
+  const bool by_probability =
+      config_.top_p < 1 || config_.min_p > 0;  // sorting a whole vocabulary costs milliseconds
+  if (!greedy && by_probability) {
     if (!by_k || config_.top_p < 1) candidates_.resize(sort_until_top_p());
     cut_by_min_p();
   }
@@ -262,7 +270,61 @@ const Distribution& Sampler::probabilities(std::span<const float> logits, std::s
   return distribution_;
 }
 
+// Whether any step may leave a token out.
+bool Sampler::cuts() const {
+  return config_.temperature == 0 || config_.top_p < 1 || config_.min_p > 0 ||
+         (config_.top_k > 0 && static_cast<size_t>(config_.top_k) < vocab_);
+}
+
+// What the tokens of a piece weigh against the most likely one, after temperature.
+std::span<const float> Sampler::weigh(std::span<const float> row, size_t piece, float largest) {
+  const auto part = row.subspan(piece * kPiece, std::min(kPiece, row.size() - piece * kPiece));
+  weights_.resize(kPiece);
+  const float* scaled = part.data();
+  if (config_.temperature != 1) {
+    std::transform(part.begin(), part.end(), weights_.begin(),
+                   [&](float x) { return x / config_.temperature; });
+    scaled = weights_.data();
+  }
+  kernels_.exp_less(scaled, largest / config_.temperature, weights_.data(), std::ssize(part));
+  return std::span(weights_).first(part.size());
+}
+
+// Draws where nothing is cut: sums over pieces of the vocabulary say in which piece the token lies, and no
+// list of candidates is made. Returns -1 where a logit is NaN or +∞, or none is above −∞.
+int32_t Sampler::draw_of_all(std::span<const float> row, Rng rng) {
+  const float largest = kernels_.max(row.data(), std::ssize(row));
+  const size_t pieces = (row.size() + kPiece - 1) / kPiece;
+  double total = 0;
+  sums_.resize(pieces);
+  for (size_t piece = 0; piece < pieces; ++piece) {
+    const std::span<const float> weights = weigh(row, piece, largest);
+    std::array<double, 4> sum = {};  // four chains: one would wait for each addition
+    for (size_t i = 0; i < weights.size(); ++i) sum[i % 4] += static_cast<double>(weights[i]);
+    sums_[piece] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    total += sums_[piece];
+  }
+  if (!std::isfinite(total)) return -1;
+  double left = rng.uniform_double() * total;
+  size_t piece = 0;
+  while (piece + 1 < pieces && left >= sums_[piece]) left -= sums_[piece++];
+  int32_t last = -1;  // where rounding leaves nothing for the end
+  const std::span<const float> weights = weigh(row, piece, largest);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] <= 0) continue;
+    last = static_cast<int32_t>(piece * kPiece + i);
+    left -= static_cast<double>(weights[i]);
+    if (left < 0) break;
+  }
+  return last;
+}
+
 int32_t Sampler::next(std::span<const float> logits, std::span<const int32_t> history, int64_t position) {
+  if (!cuts() && logits.size() == vocab_) {
+    const int32_t drawn =
+        draw_of_all(adjusted(logits, history), rng_for(config_.seed, position, Draw::kToken));
+    if (drawn >= 0) return drawn;  // otherwise probabilities() says what is wrong
+  }
   const Distribution& distribution = probabilities(logits, history);
   if (distribution.ids.size() == 1) return distribution.ids.front();
   Rng rng = rng_for(config_.seed, position, Draw::kToken);

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "infer/fathom.h"
 #include "model/model.h"
+#include "ops/kernels/row_kernels.h"
 
 namespace fathom {
 
@@ -47,7 +48,7 @@ class Sampler {
   // with a NaN or +∞, or nothing but −∞, are a UserError. Valid until the next call.
   const Distribution& probabilities(std::span<const float> logits, std::span<const int32_t> history);
 
-  // probabilities(), then a draw for the token at `position`.
+  // A draw from probabilities() for the token at `position`.
   int32_t next(std::span<const float> logits, std::span<const int32_t> history, int64_t position);
 
   const SamplerConfig& config() const { return config_; }
@@ -66,6 +67,9 @@ class Sampler {
   size_t sort_until_top_p();
   void cut_by_min_p();
   void soften();
+  bool cuts() const;
+  std::span<const float> weigh(std::span<const float> row, size_t piece, float largest);
+  int32_t draw_of_all(std::span<const float> row, Rng rng);
 
   SamplerConfig config_;
   size_t vocab_, prompt_tokens_;
@@ -74,6 +78,9 @@ class Sampler {
   std::vector<int32_t> recent_;        // the window, sorted
   std::vector<Candidate> candidates_;  // sorted best first once cut
   Distribution distribution_;
+  const RowKernels& kernels_;
+  std::vector<float> weights_;  // of a piece of the vocabulary
+  std::vector<double> sums_;    // of the weights of each piece
 };
 
 }  // namespace fathom

@@ -217,6 +217,29 @@ TEST(Sampler, DrawsFollowTheProbabilities) {
   }
 }
 
+// Where nothing is cut a draw makes no distribution; it is still the one from the distribution.
+TEST(Sampler, ADrawOfAllIsThatOfTheDistribution) {
+  for (const size_t vocab : {3, 512, 2000}) {
+    for (const float temperature : {1.0f, 0.6f, 2.5f}) {
+      SamplerConfig config = plain();
+      config.temperature = temperature;
+      config.seed = vocab;
+      std::vector<float> logits = random_logits(vocab, 7);
+      logits[1] = -kInf;
+      Sampler sampler(config, static_cast<int64_t>(vocab)), other(config, static_cast<int64_t>(vocab));
+      std::map<int32_t, int> drawn;
+      for (int64_t position = 0; position < 3000; ++position) {
+        const int32_t id = sampler.next(logits, {}, position);
+        ++drawn[id];
+        Rng rng = rng_for(config.seed, position, Draw::kToken);
+        ASSERT_EQ(id, sample(other.probabilities(logits, {}), rng)) << vocab << " " << temperature;
+      }
+      EXPECT_EQ(drawn.count(1), 0u);
+      EXPECT_GT(drawn.size(), 1u);
+    }
+  }
+}
+
 TEST(Sampler, ADrawDependsOnSeedPositionAndPurposeAlone) {
   const std::vector<float> logits = random_logits(500, 9, 0.5f);
   SamplerConfig config = plain();

@@ -125,6 +125,7 @@ int64_t KvCache::length(Context& ctx, int64_t layer, int32_t sequence) const {
 }
 
 int64_t KvCache::entries_before(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
+  if (position == 0) return 0;  // on a GPU each reading is a wait
   const std::span<const int32_t> positions =
       read(ctx, this->layer(layer).positions, sequence, length(ctx, layer, sequence));
   return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();

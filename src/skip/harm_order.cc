@@ -111,12 +111,15 @@ std::vector<double> shares_left(const ModelConfig& config, std::span<const int32
   return shares;
 }
 
+size_t units_gone(std::span<const double> left, double share) {
+  size_t gone = 0;
+  while (gone < left.size() && goes_at(share, gone == 0 ? 1.0 : left[gone - 1])) ++gone;
+  return gone;
+}
+
 size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
                     SkippedKv skipped_kv, int64_t cost_context) {
-  const std::vector<double> left = shares_left(config, order, skipped_kv, cost_context);
-  size_t gone = 0;
-  while (gone < order.size() && goes_at(share, gone == 0 ? 1.0 : left[gone - 1])) ++gone;
-  return gone;
+  return units_gone(shares_left(config, order, skipped_kv, cost_context), share);
 }
 
 std::vector<double> unit_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone) {

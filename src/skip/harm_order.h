@@ -33,6 +33,8 @@ inline bool goes_at(double share, double left) {
 }
 
 // How many of the first units of an order must go so that at most `share` of the block multiply-adds is left.
+// left: shares_left() of the order.
+size_t units_gone(std::span<const double> left, double share);
 size_t units_beyond(const ModelConfig& config, std::span<const int32_t> order, double share,
                     SkippedKv skipped_kv, int64_t cost_context = 1024);
 

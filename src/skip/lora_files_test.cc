@@ -190,7 +190,6 @@ TEST_F(LoraFiles, MergedBlocksBecomeQ8AndFloatsStay) {
   }
 }
 
-// The products beside the weights are counted, as the overhead of the adapter.
 // A LoRA that trained with the rounding is merged into that type, unless another is asked for.
 TEST_F(LoraFiles, TheTypeItWasTrainedForIsKept) {
   Model model = base();
@@ -217,6 +216,7 @@ TEST_F(LoraFiles, TheTypeItWasTrainedForIsKept) {
   expect_refused(at("a"), "'lora_type' must name a block format, got 'f7'");
 }
 
+// The products beside the weights are counted, as the overhead of the adapter.
 TEST_F(LoraFiles, SideProductsAreCounted) {
   Model model = tiny_model(tiny_config());
   const Work before = pass(ctx_, model, {1, 2, 3}).work;

@@ -10,6 +10,7 @@
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/scale_rows.h"
 #include "ops/rows/select_rows.h"
+#include "skip/harm_order.h"
 
 namespace fathom {
 
@@ -43,9 +44,7 @@ float quantile_of(std::vector<float> scores, float share) {
 }  // namespace
 
 std::vector<float> UnitList::thresholds(double budget, int64_t units) const {
-  size_t dropped = 0;
-  while (dropped < order.size() && (dropped == 0 ? 1.0 : left[dropped - 1]) > budget * (1 + 1e-9)) ++dropped;
-  return without(dropped, units);
+  return without(units_gone(left, budget), units);
 }
 
 std::vector<float> UnitList::without(size_t dropped, int64_t units) const {

@@ -197,15 +197,7 @@ void Nested::check(const ModelConfig& config) const {
 // Where all rows are alike, budgets drop units one after another and need no calibration.
 UnitList Nested::list(const ModelConfig& config) const {
   if (config_.choice != ListChoice::kFixed) return {};
-  UnitList all{config_.order, {}};
-  const double total = static_cast<double>(config.layers) * (unit_madds(config, 0, config_.cost_context) +
-                                                             unit_madds(config, 1, config_.cost_context));
-  double left = total;
-  for (const int32_t unit : all.order) {
-    left -= avoided_madds_at(config, unit, SkippedKv::kHide, config_.cost_context);
-    all.left.push_back(left / total);
-  }
-  return all;
+  return {config_.order, shares_left(config, config_.order, SkippedKv::kHide, config_.cost_context)};
 }
 
 void Nested::begin(Context& ctx, const Model& model, const Batch& batch, SkipState& state) const {

@@ -24,6 +24,9 @@ void cuda_use(CudaHandle& handle);
 std::shared_ptr<void> cuda_allocate(size_t bytes);  // zeroed
 std::shared_ptr<void> cuda_allocate_uninitialised(size_t bytes);
 
+// Page-locked memory of the host. More than there is: a UserError.
+std::shared_ptr<void> cuda_host_memory(size_t bytes);
+
 // In the order of the handle's stream. The host's bytes are read at once; those that go to the host are there
 // after cuda_wait().
 void cuda_copy(CudaHandle& handle, void* to, const void* from, size_t bytes);

@@ -150,4 +150,15 @@ std::shared_ptr<void> cuda_allocate_uninitialised(size_t bytes) {
   return allocate_on_gpu(bytes, false);
 }
 
+std::shared_ptr<void> cuda_host_memory(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // or a later call would report it again
+    throw UserError("out of memory: " + size_text(bytes) + " of page-locked memory wanted");
+  }
+  cuda_check(error, "cudaHostAlloc");
+  return {memory, [](void* p) { cudaFreeHost(p); }};
+}
+
 }  // namespace fathom

@@ -39,6 +39,20 @@ std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes) {
   return allocate(device, bytes);
 }
 
+std::span<float> HostRoom::room(Context& ctx, size_t count) {
+  if (count > count_) {
+    const size_t bytes = count * sizeof(float);
+    memory_.reset();
+    count_ = 0;
+    if constexpr (kHasCuda) {
+      if (ctx.device() == Device::kCuda) memory_ = cuda_host_memory(bytes);
+    }
+    if (!memory_) memory_ = allocate(Device::kCpu, bytes);
+    count_ = count;
+  }
+  return {static_cast<float*>(memory_.get()), count};
+}
+
 void expect_to_fill(void* memory, size_t bytes) {
   const std::span<const std::byte> pages = whole_pages({static_cast<const std::byte*>(memory), bytes});
   if (!pages.empty()) madvise(const_cast<std::byte*>(pages.data()), pages.size(), MADV_HUGEPAGE);

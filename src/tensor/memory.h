@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "tensor/context.h"
 
@@ -17,6 +18,18 @@ std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes);
 // Copies. Bytes that go to the host are there when it returns; others are there for whatever the device runs
 // next.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
+
+// Memory of the CPU that a device's results are copied to, again and again. For a GPU it is page-locked: the
+// copies are several times as fast.
+class HostRoom {
+ public:
+  // Room for `count` numbers. What an earlier call returned may be gone.
+  std::span<float> room(Context& ctx, size_t count);
+
+ private:
+  std::shared_ptr<void> memory_;
+  size_t count_ = 0;
+};
 
 // Memory of the CPU that is about to be written as a whole: large pages, where the system has them, come
 // faster than many small ones. Only advice.

@@ -62,8 +62,10 @@ TEST_P(CudaTraining, GradientsInBf16AreNearTheCpus) {
   if (std::string_view(GetParam()).find("lora") == std::string_view::npos) {
     EXPECT_NEAR(gpu.result.net_flops, cpu.result.net_flops, 1e-6);
   }
+  // Of weights that are rounded to four bits, bf16 and f32 give some another level.
+  const bool rounds = std::string_view(GetParam()).find("round") != std::string_view::npos;
   for (const auto& parameter : cpu.list)
-    EXPECT_LT(distance(gpu.gradients, cpu.gradients, parameter.begin, parameter.size), 0.04)
+    EXPECT_LT(distance(gpu.gradients, cpu.gradients, parameter.begin, parameter.size), rounds ? 0.2 : 0.04)
         << parameter.spec.name;
 }
 
@@ -96,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         R"("method": {"name": "random", "share_end": 0.7, "train_skipped_kv": "project"}, "accumulate": 2)",
         R"("method": "dense", "lora": {"rank": 4})",
         R"("method": "dense", "lora": {"rank": 4, "dropout": 0.1})",
+        R"("method": "dense", "lora": {"rank": 4, "round": "q4_1", "targets": ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj"]})",
         R"("method": {"name": "random", "share_end": 0.7, "objective": "distill"}, "lora": {"rank": 8, "targets": ["q_proj", "v_proj", "up_proj"]})"));
 
 }  // namespace

@@ -25,19 +25,6 @@ __device__ float2 turn(const RopeCall& call, int64_t row, int i) {
   return {cosf(angle) * call.params.magnitude, sinf(angle) * call.params.magnitude * call.direction};
 }
 
-__device__ float to_float(float x) {
-  return x;
-}
-__device__ float to_float(Bf16 x) {
-  return __uint_as_float(static_cast<uint32_t>(x) << 16);
-}
-__device__ void store(float* to, float x) {
-  *to = x;
-}
-__device__ void store(Bf16* to, float x) {
-  *to = static_cast<Bf16>(pack_bf16(x, 0.0f));
-}
-
 // A block per row: its angles once, then a thread per rotated pair of every head.
 template <class T>
 __global__ void rotate_rows(RopeCall call) {

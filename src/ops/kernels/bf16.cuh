@@ -1,4 +1,5 @@
-// Neighbouring elements of a row in bf16, read and written together. Addresses are multiples of the size.
+// Elements of a row in bf16, one by one, and neighbours read and written together, whose addresses are
+// multiples of their size.
 #pragma once
 
 #include "ops/kernels/tensor_core.cuh"
@@ -6,6 +7,19 @@
 namespace fathom {
 
 using Bf16 = uint16_t;  // its bits
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(Bf16 x) {
+  return unpack_bf16(x, 0);
+}
+__device__ inline void store(float* to, float x) {
+  *to = x;
+}
+__device__ inline void store(Bf16* to, float x) {
+  *to = static_cast<Bf16>(pack_bf16(x, 0.0f));
+}
 
 __device__ inline float4 load_four(const Bf16* from) {
   const uint2 x = *reinterpret_cast<const uint2*>(from);

@@ -2,35 +2,14 @@
 // the lanes' sums are added in the one order of warp.cuh. Neither R nor C changes an output's order, so a
 // row's bits do not depend on how many rows there are. Weights are decoded to f32 where they are used;
 // products and sums are f32 for every format.
-#include <algorithm>
-
 #include "ops/kernels/warp.cuh"
 #include "ops/kernels/weight_formats.cuh"
-#include "ops/linear/linear_kernel.h"
-#include "tensor/cuda_util.cuh"
+#include "ops/linear/linear_cuda.cuh"
 
 namespace fathom {
 namespace {
 
 constexpr int kWarps = 8;  // of a thread block: the same rows, neighbouring outputs
-
-struct Product {
-  const uint8_t* weight;
-  const float* bias;  // null: none
-  float* y;           // (rows, out)
-  int out;
-};
-
-// Products with the same rows and of one format; blockIdx.z is the index.
-struct Group {
-  const float* x;
-  int64_t rows, x_step;
-  const int32_t* count;  // rows that are there; null: all
-  int in;
-  int64_t weight_bytes;  // of a row
-  Work* work;            // where compacted rows are counted; null: the host has counted them
-  Product product[kMaxLinearGroup];
-};
 
 template <class Format, int R, int C>
 __device__ inline void add_products(const float* const (&x)[R], const uint8_t* const (&w)[C], int index,
@@ -46,20 +25,14 @@ __device__ inline void add_products(const float* const (&x)[R], const uint8_t* c
   }
 }
 
-__device__ inline void store_output(const Product& p, int64_t rows, int64_t row, int column, float sum) {
-  if (row < rows && column < p.out) p.y[row * p.out + column] = p.bias ? sum + p.bias[column] : sum;
-}
-
 template <class Format, int R, int C>
-__global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant__ Group group) {
+__global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant__ LinearGroup group) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * R;
   const int column = (static_cast<int>(blockIdx.y) * kWarps + warp) * C;
-  const Product& p = group.product[blockIdx.z];
-  const int64_t rows = group.count ? *group.count : group.rows;
-  if (group.work && rows > 0 && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0)
-    count_work(group.work, {.madds = static_cast<uint64_t>(rows * group.in * p.out),
-                            .weight_bytes = static_cast<uint64_t>(p.out * group.weight_bytes)});
+  const LinearProduct& p = group.product[blockIdx.z];
+  const int64_t rows = rows_of(group);
+  count_product(group, p, rows);
   if (column >= p.out || row >= rows) return;
   // Rows and outputs past the end repeat the last one and are not stored.
   const float* x[R];
@@ -88,9 +61,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) multiply(const __grid_constant_
 }
 
 template <class Format, int R, int C>
-void launch(CudaBackend dev, const Group& group, int products) {
-  int out = 0;
-  for (int i = 0; i < products; ++i) out = std::max(out, group.product[i].out);
+void launch(CudaBackend dev, const LinearGroup& group, int products) {
+  const int out = widest(group, products);
   if (out == 0) return;
   // Rows fastest: they share weights in the cache.
   const dim3 grid(blocks_for(group.rows, R), blocks_for(out, kWarps * C),
@@ -105,14 +77,14 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
   if (rows == 0) return;
   for (size_t first = 0; first < call.weights.size();) {
     const DType dtype = call.weights[first].dtype();
-    Group group{call.x.data<float>(),
-                rows,
-                call.x.stride(0),
-                call.x.row_count(),
-                static_cast<int>(in),
-                row_bytes(dtype, in),
-                call.x.row_count() ? device_work(cuda) : nullptr,
-                {}};
+    LinearGroup group{call.x.data<float>(),
+                      rows,
+                      call.x.stride(0),
+                      call.x.row_count(),
+                      static_cast<int>(in),
+                      row_bytes(dtype, in),
+                      call.x.row_count() ? device_work(cuda) : nullptr,
+                      {}};
     int products = 0;
     size_t i = first;
     for (; i < call.weights.size() && call.weights[i].dtype() == dtype; ++i) {
@@ -125,6 +97,10 @@ void linear_kernel(CudaBackend cuda, Context&, const LinearCall& call) {
                          .weight_bytes = static_cast<uint64_t>(w.nbytes())});
     }
     first = i;
+    if (takes_tensor_cores(dtype, group, products)) {
+      multiply_bf16(cuda, group, products);
+      continue;
+    }
     with_format(dtype, [&](auto format) {
       using Format = decltype(format);
       if (rows == 1) return launch<Format, 1, 1>(cuda, group, products);

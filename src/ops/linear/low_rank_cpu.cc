@@ -48,19 +48,19 @@ void add_rounded(CpuBackend dev, const Tensor& w, const Tensor& more, MergeRound
     });
     return;
   }
-  dev.pool.parallel_for(w.numel() / kMergeBlock, kElementGrain / kMergeBlock,
-                        [&](int64_t begin, int64_t end) {
-                          std::array<float, kMergeBlock> values;
-                          std::array<std::byte, 20> block;
-                          for (int64_t i = begin * kMergeBlock; i < end * kMergeBlock; i += kMergeBlock) {
-                            for (int64_t j = 0; j < kMergeBlock; ++j)
-                              values[static_cast<size_t>(j)] = value_of(from[i + j]) + add[i + j];
-                            encode_row(DType::kQ4_1, values.data(), block.data(), kMergeBlock);
-                            decode_row(DType::kQ4_1, block.data(), values.data(), kMergeBlock);
-                            for (int64_t j = 0; j < kMergeBlock; ++j)
-                              store(values[static_cast<size_t>(j)], to[i + j]);
-                          }
-                        });
+  constexpr size_t kBlockBytes = 20;  // of q4_1: an f16 scale, an f16 minimum, 32 levels of 4 bits
+  const auto round_blocks = [&](int64_t begin, int64_t end) {
+    std::array<float, kMergeBlock> values;
+    std::array<std::byte, kBlockBytes> block;
+    for (int64_t i = begin * kMergeBlock; i < end * kMergeBlock; i += kMergeBlock) {
+      for (int64_t j = 0; j < kMergeBlock; ++j)
+        values[static_cast<size_t>(j)] = value_of(from[i + j]) + add[i + j];
+      encode_row(DType::kQ4_1, values.data(), block.data(), kMergeBlock);
+      decode_row(DType::kQ4_1, block.data(), values.data(), kMergeBlock);
+      for (int64_t j = 0; j < kMergeBlock; ++j) store(values[static_cast<size_t>(j)], to[i + j]);
+    }
+  };
+  dev.pool.parallel_for(w.numel() / kMergeBlock, kElementGrain / kMergeBlock, round_blocks);
 }
 
 }  // namespace

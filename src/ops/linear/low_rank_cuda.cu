@@ -11,19 +11,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__device__ float value_of(float x) {
-  return x;
-}
-__device__ float value_of(Bf16 x) {
-  return unpack_bf16(x, 0);
-}
-__device__ void store(float x, float& to) {
-  to = x;
-}
-__device__ void store(float x, Bf16& to) {
-  to = static_cast<Bf16>(pack_bf16(x, 0.0f));
-}
-
 // A warp holds a block of q4_1, a lane an element: the steps of encode_q4_1 and unpack_q4_1, rounded where
 // they round.
 __device__ float rounded_to_q4_1(float x) {
@@ -39,8 +26,8 @@ template <class T, MergeRounding kRounding>
 __global__ void add_rounded(const T* w, const float* more, int64_t elements, T* out) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= elements) return;
-  const float sum = value_of(w[i]) + more[i];
-  store(kRounding == MergeRounding::kQ4_1 ? rounded_to_q4_1(sum) : sum, out[i]);
+  const float sum = to_float(w[i]) + more[i];
+  store(out + i, kRounding == MergeRounding::kQ4_1 ? rounded_to_q4_1(sum) : sum);
 }
 
 template <class T, MergeRounding kRounding>

@@ -1,3 +1,4 @@
+#include "ops/kernels/philox.cuh"
 #include "ops/rows/noise.h"
 #include "tensor/cuda_util.cuh"
 
@@ -14,28 +15,13 @@ struct NoiseCall {
   float* out;
 };
 
-// The first word of base/rng.h's philox().
-__device__ uint32_t philox_word(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0,
-                                uint32_t k1) {
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
-    const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c0;
-}
-
 __global__ void draw(NoiseCall call) {
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (r >= call.rows || (call.count && r >= *call.count)) return;
-  const uint32_t bits = philox_word(call.a, call.b, static_cast<uint32_t>(call.keys[r]),
-                                    static_cast<uint32_t>(call.positions[r]), call.key[0], call.key[1]);
-  call.out[r] = (static_cast<float>(bits >> 9) + 0.5f) * (1.0f / 8388608.0f);
+  uint32_t bits[4] = {call.a, call.b, static_cast<uint32_t>(call.keys[r]),
+                      static_cast<uint32_t>(call.positions[r])};
+  philox_words(bits, call.key[0], call.key[1]);
+  call.out[r] = (static_cast<float>(bits[0] >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
 }  // namespace
