@@ -209,7 +209,7 @@ TEST(Api, PromptsOverTheContext) {
   StoryApi rig;
   std::vector<int32_t> ids(257, 5);
   EXPECT_EQ(rig.refusal("/v1/completions", {{"prompt", ids}}, 400, "prompt"),
-            "the prompt has 257 tokens, the context 256: shorten the prompt");
+            "the prompt has 257 tokens, and this model's maximum context length is 256: shorten the prompt");
   ids.pop_back();
   EXPECT_EQ(rig.complete_text({{"prompt", ids}})["usage"]["completion_tokens"], 1);
   const std::string huge(1 << 20, 'a');  // refused without being tokenized

@@ -16,10 +16,14 @@ uint64_t random_seed() {
   return device() >> 1;
 }
 
+// "this model's maximum context length is" is what clients know this error by (LiteLLM looks for the words).
 [[noreturn]] void too_long(const std::string& tokens, int64_t context) {
-  throw ApiError(400,
-                 fmt::format("the prompt has {} tokens, the context {}: shorten the prompt", tokens, context),
-                 "prompt", "context_length_exceeded");
+  throw ApiError(
+      400,
+      fmt::format(
+          "the prompt has {} tokens, and this model's maximum context length is {}: shorten the prompt",
+          tokens, context),
+      "prompt", "context_length_exceeded");
 }
 
 }  // namespace
