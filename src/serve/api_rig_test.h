@@ -65,6 +65,11 @@ class ApiRig {
     complete(served, chat_template);
     api->serve(served);
   }
+  // Before the model goes. Requests of clients that have left may still be with the worker.
+  void end() {
+    api->settle();
+    engine.reset();
+  }
 
  private:
   std::mutex lines_mutex_;  // of `lines` while several threads write them
@@ -81,7 +86,7 @@ class StoryApi : public ApiRig {
     served.context = story.cache.context();
     start(std::move(options), "chatml");
   }
-  ~StoryApi() { engine.reset(); }
+  ~StoryApi() { end(); }
   StoryModel story;
 };
 
@@ -101,7 +106,7 @@ class BuiltinApi : public ApiRig {
     served.context = runtime.context();
     start(std::move(options), "chatml");
   }
-  ~BuiltinApi() { engine.reset(); }
+  ~BuiltinApi() { end(); }
   ModelRuntime runtime;
 
  private:
