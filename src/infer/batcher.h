@@ -70,6 +70,7 @@ class Batcher {
   void count_work(Lane& lane, int64_t rows, size_t row);
   bool draws(const Part& part) const;
   void draw_together(std::span<const Part> parts, const Tensor& logits);
+  void draw_on_host(std::span<const Part> parts, const Tensor& logits);
   std::span<float> drawn_logits(const Tensor& logits);
   void deliver(const Part& part, const Tensor& logits, size_t row, int32_t drawn);
   void deliver_round(Lane& lane, const Tensor& logits, size_t row);
@@ -105,7 +106,8 @@ class Batcher {
     size_t part;
     int64_t row;  // of the pass's logits
   };
-  std::vector<Drawing> drawing_;  // who draws in this pass
+  std::vector<TokenDraw> plain_;  // draws of this pass where the logits are
+  std::vector<Drawing> drawing_;  // the others
   HostRoom logits_;               // (those, vocab)
   std::vector<int32_t> drawn_;    // by each part; -1: nothing yet
   EngineStats stats_;

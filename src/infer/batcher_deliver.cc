@@ -22,16 +22,32 @@ bool Batcher::draws(const Part& part) const {
          lane.request().max_tokens != 0 && !lane.mask;
 }
 
-// Draws for all lanes at once, on all threads: a draw reads the whole vocabulary. One that fails is left to
-// deliver(), which draws again and says why.
+// Draws for all lanes at once: where the logits are, or, where a sampler cuts or weighs them, on all threads
+// of the host. A draw reads the whole vocabulary. One that fails is left to deliver(), which draws again and
+// says why.
 void Batcher::draw_together(std::span<const Part> parts, const Tensor& logits) {
   drawn_.assign(parts.size(), -1);
   drawing_.clear();
+  plain_.clear();
+  std::vector<size_t> plain_parts;
   int64_t row = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     row += parts[i].logit_rows();
-    if (draws(parts[i])) drawing_.push_back({i, row - 1});
+    if (!draws(parts[i])) continue;
+    if (const auto plain = parts[i].lane->writer->plain_draw(static_cast<int32_t>(row - 1))) {
+      plain_.push_back(*plain);
+      plain_parts.push_back(i);
+    } else {
+      drawing_.push_back({i, row - 1});
+    }
   }
+  const std::vector<int32_t> tokens = draw_tokens(feeder_.context(), logits, plain_);
+  for (size_t i = 0; i < tokens.size(); ++i) drawn_[plain_parts[i]] = tokens[i];
+  draw_on_host(parts, logits);
+}
+
+void Batcher::draw_on_host(std::span<const Part> parts, const Tensor& logits) {
+  if (drawing_.empty()) return;
   const std::span<float> rows = drawn_logits(logits);
   const auto vocab = static_cast<size_t>(feeder_.model().config.vocab);
   const auto draw_some = [&](int64_t begin, int64_t end) {

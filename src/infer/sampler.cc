@@ -13,8 +13,6 @@
 namespace fathom {
 namespace {
 
-constexpr size_t kPiece = 512;  // tokens of a vocabulary that are weighed together
-
 [[noreturn]] void refuse_logit(float value, size_t id) {
   fail("sampling: the logit of token {} is {}; the model's weights or the arithmetic are broken", id, value);
 }
@@ -276,53 +274,15 @@ bool Sampler::cuts() const {
          (config_.top_k > 0 && static_cast<size_t>(config_.top_k) < vocab_);
 }
 
-// What the tokens of a piece weigh against the most likely one, after temperature.
-std::span<const float> Sampler::weigh(std::span<const float> row, size_t piece, float largest) {
-  const auto part = row.subspan(piece * kPiece, std::min(kPiece, row.size() - piece * kPiece));
-  weights_.resize(kPiece);
-  const float* scaled = part.data();
-  if (config_.temperature != 1) {
-    std::transform(part.begin(), part.end(), weights_.begin(),
-                   [&](float x) { return x / config_.temperature; });
-    scaled = weights_.data();
-  }
-  kernels_.exp_less(scaled, largest / config_.temperature, weights_.data(), std::ssize(part));
-  return std::span(weights_).first(part.size());
-}
-
-// Draws where nothing is cut: sums over pieces of the vocabulary say in which piece the token lies, and no
-// list of candidates is made. Returns -1 where a logit is NaN or +∞, or none is above −∞.
-int32_t Sampler::draw_of_all(std::span<const float> row, Rng rng) {
-  const float largest = kernels_.max(row.data(), std::ssize(row));
-  const size_t pieces = (row.size() + kPiece - 1) / kPiece;
-  double total = 0;
-  sums_.resize(pieces);
-  for (size_t piece = 0; piece < pieces; ++piece) {
-    const std::span<const float> weights = weigh(row, piece, largest);
-    std::array<double, 4> sum = {};  // four chains: one would wait for each addition
-    for (size_t i = 0; i < weights.size(); ++i) sum[i % 4] += static_cast<double>(weights[i]);
-    sums_[piece] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    total += sums_[piece];
-  }
-  if (!std::isfinite(total)) return -1;
-  double left = rng.uniform_double() * total;
-  size_t piece = 0;
-  while (piece + 1 < pieces && left >= sums_[piece]) left -= sums_[piece++];
-  int32_t last = -1;  // where rounding leaves nothing for the end
-  const std::span<const float> weights = weigh(row, piece, largest);
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] <= 0) continue;
-    last = static_cast<int32_t>(piece * kPiece + i);
-    left -= static_cast<double>(weights[i]);
-    if (left < 0) break;
-  }
-  return last;
+TokenDraw Sampler::draw_at(int32_t row, int64_t position) const {
+  return {row, config_.temperature, rng_for(config_.seed, position, Draw::kToken).uniform_double()};
 }
 
 int32_t Sampler::next(std::span<const float> logits, std::span<const int32_t> history, int64_t position) {
   if (!cuts() && logits.size() == vocab_) {
+    const TokenDraw draw = draw_at(0, position);
     const int32_t drawn =
-        draw_of_all(adjusted(logits, history), rng_for(config_.seed, position, Draw::kToken));
+        draw_token(kernels_, adjusted(logits, history), draw.temperature, draw.at, draw_room_);
     if (drawn >= 0) return drawn;  // otherwise probabilities() says what is wrong
   }
   const Distribution& distribution = probabilities(logits, history);

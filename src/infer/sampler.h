@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "infer/fathom.h"
 #include "model/model.h"
-#include "ops/kernels/row_kernels.h"
+#include "ops/rows/draw_tokens.h"
 
 namespace fathom {
 
@@ -51,6 +51,11 @@ class Sampler {
   // A draw from probabilities() for the token at `position`.
   int32_t next(std::span<const float> logits, std::span<const int32_t> history, int64_t position);
 
+  // Whether next() draws from all of a row's logits as they are, so that draw_tokens() can draw instead, and
+  // what it draws then.
+  bool draws_of_all() const { return !cuts() && !adjusts_; }
+  TokenDraw draw_at(int32_t row, int64_t position) const;
+
   const SamplerConfig& config() const { return config_; }
 
  private:
@@ -68,8 +73,6 @@ class Sampler {
   void cut_by_min_p();
   void soften();
   bool cuts() const;
-  std::span<const float> weigh(std::span<const float> row, size_t piece, float largest);
-  int32_t draw_of_all(std::span<const float> row, Rng rng);
 
   SamplerConfig config_;
   size_t vocab_, prompt_tokens_;
@@ -79,8 +82,7 @@ class Sampler {
   std::vector<Candidate> candidates_;  // sorted best first once cut
   Distribution distribution_;
   const RowKernels& kernels_;
-  std::vector<float> weights_;  // of a piece of the vocabulary
-  std::vector<double> sums_;    // of the weights of each piece
+  DrawRoom draw_room_;
 };
 
 }  // namespace fathom

@@ -66,6 +66,12 @@ Writer::Writer(const Model& model, const AnswerOptions& options, std::span<const
                                         [&](int32_t id) { return tokenizer_->is_special(id); });
 }
 
+std::optional<TokenDraw> Writer::plain_draw(int32_t row) const {
+  const bool may_end = generated() >= min_tokens_;
+  if (mask_ || !may_end || !sampler_.draws_of_all()) return std::nullopt;
+  return sampler_.draw_at(row, static_cast<int64_t>(history_.size()));
+}
+
 int32_t Writer::draw(std::span<float> logits) {
   const bool may_end = generated() >= min_tokens_;
   if (!may_end) {

@@ -37,6 +37,9 @@ class Writer {
   // forbidden. Logits that no token can be drawn from are a UserError. Writers without a mask may draw in
   // several threads at once, each its own token.
   int32_t draw(std::span<float> logits);
+  // The same draw for draw_tokens(), from a row of the pass's logits; nothing where a token may be forbidden,
+  // cut or weighed otherwise.
+  std::optional<TokenDraw> plain_draw(int32_t row) const;
   // Writes the token that was drawn here, or elsewhere (by a Speculator). Valid until the next call.
   const Written& take(int32_t id);
 

@@ -632,6 +632,7 @@ TEST_F(CudaLinear, EveryFormatAndRowCount) {
   check(DType::kBF16, 576, 64, false);
   check(DType::kBF16, 1544, 130, false);  // the last piece of a row is a part of one
   check(DType::kBF16, 8, 5, false);
+  check(DType::kBF16, 64, 16384, false);  // few rows, some rows and many rows are three kernels here
 }
 
 TEST_F(CudaLinear, AGroupIsItsMembers) {

@@ -1,8 +1,8 @@
 // Products of inference with bf16 weights, on tensor cores. An activation is the sum of two bf16 numbers,
 // which hold 16 bits of it, so a product is as good as f32 arithmetic nearly makes it. The order of an
 // output's sum is fixed: quarters of the row, each 16 elements at a time, ascending, then the quarters' sums
-// in order. Few rows (decoding) have a warp for each quarter, many rows have one warp for all, and a row's
-// bits do not depend on which.
+// in order. Few rows (decoding) and small products have a warp for each quarter, large ones have one warp for
+// all, and a row's bits do not depend on which.
 #include <algorithm>
 
 #include "ops/kernels/bf16.cuh"
@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kDepth = 16;  // elements of a row that one instruction multiplies
 constexpr int kQuarters = 4;
+constexpr unsigned int kBusyBlocks = 512;  // large tiles alone keep a GPU busy from here on
 
 // Elements of a quarter of a row; the last ones may have fewer.
 __device__ inline int quarter_of(int in) {
@@ -42,49 +43,107 @@ __device__ inline void add_product(float (&sums)[4], const Split& x, uint32_t b0
   multiply_add(sums, x.high, b0, b1);
 }
 
-constexpr int kFewRows = 16, kFewOutputs = 8;  // of a thread block: one fragment for each quarter
+// Few rows and some rows: a thread block computes kTilesM × 16 rows by kTilesN × 8 outputs, each of its warps
+// a quarter of all their sums. A warp loads what kAhead instructions multiply before the first of them: the
+// loads wait for each other's memory no more than once.
+template <int kTilesM_, int kTilesN_, int kAhead_>
+struct QuarterTile {
+  static constexpr int kTilesM = kTilesM_, kTilesN = kTilesN_, kAhead = kAhead_;
+  static constexpr int kRows = kTilesM * 16, kOutputs = kTilesN * 8, kThreads = kQuarters * kWarp;
+};
+using FewRows = QuarterTile<1, 1, 6>;
+using SomeRows = QuarterTile<2, 4, 2>;
 
-__global__ void __launch_bounds__(kQuarters* kWarp) multiply_few(const __grid_constant__ LinearGroup group) {
-  __shared__ float partial[kQuarters][kFewRows][kFewOutputs];
+// The operands of one step along the rows.
+template <class T>
+struct QuarterStep {
+  float2 x[T::kTilesM][4];
+  uint32_t weight[T::kTilesN][2];
+
+  // whole: otherwise the rows have eight more elements and not sixteen.
+  __device__ void load(const float* const (&rows)[2 * T::kTilesM], const Bf16* const (&weights)[T::kTilesN],
+                       int at, bool whole) {
+#pragma unroll
+    for (int m = 0; m < T::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        x[m][i] = i < 2 || whole ? *reinterpret_cast<const float2*>(rows[2 * m + i % 2] + at + i / 2 * 8)
+                                 : float2{0.0f, 0.0f};
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < T::kTilesN; ++n) {
+      weight[n][0] = *reinterpret_cast<const uint32_t*>(weights[n] + at);
+      weight[n][1] = whole ? *reinterpret_cast<const uint32_t*>(weights[n] + at + 8) : 0;
+    }
+  }
+
+  __device__ void multiply(float (&sums)[T::kTilesM][T::kTilesN][4]) const {
+#pragma unroll
+    for (int m = 0; m < T::kTilesM; ++m) {
+      Split split;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) split.set(i, x[m][i].x, x[m][i].y);
+#pragma unroll
+      for (int n = 0; n < T::kTilesN; ++n) add_product(sums[m][n], split, weight[n][0], weight[n][1]);
+    }
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(T::kThreads) multiply_quarters(const __grid_constant__ LinearGroup group) {
+  __shared__ float partial[kQuarters][T::kRows][T::kOutputs];
   const int g = lane_g(), t = lane_t(), quarter = static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kFewRows;
-  const int column = static_cast<int>(blockIdx.y) * kFewOutputs;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * T::kRows;
+  const int column = static_cast<int>(blockIdx.y) * T::kOutputs;
   const LinearProduct& p = group.product[blockIdx.z];
   const int64_t rows = rows_of(group);
   count_product(group, p, rows);
   if (column >= p.out || row >= rows) return;
   // Rows and outputs past the end repeat the last one and are not stored.
-  const float* x[2];
-  for (int i = 0; i < 2; ++i) {
+  const float* x[2 * T::kTilesM];
+#pragma unroll
+  for (int i = 0; i < 2 * T::kTilesM; ++i) {
     const int64_t r = row + g + 8 * i;
     x[i] = group.x + (r < rows ? r : rows - 1) * group.x_step + 2 * t;
   }
-  const int c = column + g < p.out ? column + g : p.out - 1;
-  const Bf16* weight = reinterpret_cast<const Bf16*>(p.weight) + int64_t{c} * group.in + 2 * t;
-  const int first = quarter * quarter_of(group.in), end = min(first + quarter_of(group.in), group.in);
-  float sums[4] = {};
-#pragma unroll 8
-  for (int at = first; at < end; at += kDepth) {
-    const bool whole = at + kDepth <= group.in;  // otherwise eight elements
-    Split split;
+  const Bf16* weight[T::kTilesN];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float* from = x[i % 2] + at + i / 2 * 8;
-      const bool there = i < 2 || whole;
-      split.set(i, there ? from[0] : 0.0f, there ? from[1] : 0.0f);
+  for (int n = 0; n < T::kTilesN; ++n) {
+    const int c = column + n * 8 + g < p.out ? column + n * 8 + g : p.out - 1;
+    weight[n] = reinterpret_cast<const Bf16*>(p.weight) + int64_t{c} * group.in + 2 * t;
+  }
+  const int first = quarter * quarter_of(group.in), end = min(first + quarter_of(group.in), group.in);
+  float sums[T::kTilesM][T::kTilesN][4] = {};
+  for (int at = first; at < end; at += T::kAhead * kDepth) {
+    QuarterStep<T> steps[T::kAhead];
+#pragma unroll
+    for (int i = 0; i < T::kAhead; ++i) {
+      const int here = at + i * kDepth;
+      if (here < end) steps[i].load(x, weight, here, here + kDepth <= group.in);
     }
-    const uint32_t b0 = *reinterpret_cast<const uint32_t*>(weight + at),
-                   b1 = whole ? *reinterpret_cast<const uint32_t*>(weight + at + 8) : 0;
-    add_product(sums, split, b0, b1);
+#pragma unroll
+    for (int i = 0; i < T::kAhead; ++i) {
+      if (at + i * kDepth < end) steps[i].multiply(sums);
+    }
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) partial[quarter][g + i / 2 * 8][2 * t + i % 2] = sums[i];
-  __syncthreads();
-  const int r = static_cast<int>(threadIdx.x) / kFewOutputs, o = static_cast<int>(threadIdx.x) % kFewOutputs;
-  float total = 0.0f;
+  for (int m = 0; m < T::kTilesM; ++m) {
 #pragma unroll
-  for (int q = 0; q < kQuarters; ++q) total += partial[q][r][o];
-  store_output(p, rows, row + r, column + o, total);
+    for (int n = 0; n < T::kTilesN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        partial[quarter][m * 16 + g + i / 2 * 8][n * 8 + 2 * t + i % 2] = sums[m][n][i];
+    }
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < T::kRows * T::kOutputs; i += T::kThreads) {
+    const int r = i / T::kOutputs, o = i % T::kOutputs;
+    float total = 0.0f;
+#pragma unroll
+    for (int q = 0; q < kQuarters; ++q) total += partial[q][r][o];
+    store_output(p, rows, row + r, column + o, total);
+  }
 }
 
 constexpr int kPad = 8;  // elements after a row in shared memory, so that eight rows lie in all banks
@@ -240,14 +299,19 @@ bool takes_tensor_cores(DType dtype, const LinearGroup& group, int products) {
 void multiply_bf16(CudaBackend dev, const LinearGroup& group, int products) {
   const int out = widest(group, products);
   if (out == 0) return;
-  const auto number = static_cast<unsigned int>(products);
-  // Rows fastest: they share weights in the cache.
-  if (group.rows <= kFewRows) {
-    const dim3 grid(blocks_for(group.rows, kFewRows), blocks_for(out, kFewOutputs), number);
-    multiply_few<<<grid, kQuarters * kWarp, 0, dev.handle.stream>>>(group);
+  const auto grid = [&](int rows, int outputs) {  // rows fastest: they share weights in the cache
+    return dim3(blocks_for(group.rows, rows), blocks_for(out, outputs), static_cast<unsigned int>(products));
+  };
+  const dim3 many = grid(ManyRows::kRows, ManyRows::kOutputs);
+  const bool in_pairs = reinterpret_cast<uintptr_t>(group.x) % sizeof(float2) == 0 && group.x_step % 2 == 0;
+  if (in_pairs && group.rows <= FewRows::kRows) {
+    multiply_quarters<FewRows>
+        <<<grid(FewRows::kRows, FewRows::kOutputs), FewRows::kThreads, 0, dev.handle.stream>>>(group);
+  } else if (in_pairs && many.x * many.y * many.z < kBusyBlocks) {
+    multiply_quarters<SomeRows>
+        <<<grid(SomeRows::kRows, SomeRows::kOutputs), SomeRows::kThreads, 0, dev.handle.stream>>>(group);
   } else {
-    const dim3 grid(blocks_for(group.rows, ManyRows::kRows), blocks_for(out, ManyRows::kOutputs), number);
-    multiply<ManyRows><<<grid, ManyRows::kThreads, 0, dev.handle.stream>>>(group);
+    multiply<ManyRows><<<many, ManyRows::kThreads, 0, dev.handle.stream>>>(group);
   }
   check_launch("linear (bf16)");
 }
