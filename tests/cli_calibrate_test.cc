@@ -241,7 +241,7 @@ TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
   expect_refused(score(gates, {"--quality", "ppl=0.9"}), 2, "ppl=RATIO (above 1)");
   expect_refused(score(gates, {"--quality", "kl=1", "--budget", "0.8"}), 2, "--quality chooses the budget");
   expect_refused(calibrate(gates, {"--quality", "kl=1e-9"}), 1, "cannot be kept: on ");
-  // Its table is kept all the same, and so is the quality beside it.
+  // Its table is still kept, and so is the quality beside it.
   const std::string bare = adapter("unreachable");
   expect_refused(score(bare, {"--budget", "0.7"}), 1, "needs a calibration table");
   expect_refused(calibrate(bare, {"--budgets", "0.9,0.7", "--quality", "kl=1e-9,kl=1"}), 1,
