@@ -301,7 +301,8 @@ std::vector<float> tensors_named(const fs::path& path, const std::string& suffix
   uint64_t header = 0;
   std::memcpy(&header, bytes.data(), sizeof header);
   std::vector<float> all;
-  for (const auto& [name, tensor] : nlohmann::json::parse(bytes.substr(8, header)).items()) {
+  const nlohmann::json tensors = nlohmann::json::parse(bytes.substr(8, header));
+  for (const auto& [name, tensor] : tensors.items()) {
     if (!name.ends_with(suffix)) continue;
     const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1], old = all.size();
     all.resize(old + (end - begin) / sizeof(float));
