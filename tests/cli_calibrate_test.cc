@@ -52,14 +52,33 @@ TEST_F(CalibrateVerb, ReportsWhatWasAskedAndWhatCame) {
     EXPECT_NEAR(result["achieved"][i].get<double>(), result["budgets"][i].get<double>(), 0.005);
     EXPECT_NEAR(result["checked"][i].get<double>(), result["budgets"][i].get<double>(), 0.02);
   }
+  // Of each kind how sure the miss is, over its sequences.
+  for (const auto& [kind, shares] : result["kinds"].items()) {
+    ASSERT_EQ(result["kind_errors"][kind].size(), 2u) << result.dump();
+    for (const double error : result["kind_errors"][kind]) {
+      EXPECT_GT(error, 0) << kind;
+      EXPECT_LT(error, 0.05) << kind;
+    }
+  }
   // The same in words, and the table serves.
   const auto words = calibrate(gates, {"--budgets", "0.7,0.9"});
   EXPECT_NE(words.out.find("on other text"), std::string::npos) << words.out;
+  EXPECT_NE(words.out.find(" ± "), std::string::npos) << words.out;
   const auto full = score(gates, {"--budget", "1"}).json(), less = score(gates, {"--saved", "0.25"}).json();
   EXPECT_EQ(full["block_flops"], 1.0);
   EXPECT_LT(less["block_flops"], 0.95);
   expect_refused(score(gates, {"--budget", "0.5"}), 1,
                  "a budget of 0.5 is below the smallest of the calibration table, 0.7");
+}
+
+// Budgets hold on other text where thresholds are found on much: 32,768 tokens, unless another number is
+// asked for.
+TEST_F(CalibrateVerb, AsksForManyTokens) {
+  const std::string gates = adapter("tokens");
+  const Words base{"calibrate",    "-m",       kStories, "--adapter", gates,       "--data",
+                   at("text.txt"), "--window", "128",    "-q",        "--budgets", "0.8"};
+  EXPECT_NE(run_fathom(base).err.find(" tokens to calibrate with, 32768 were asked for"), std::string::npos);
+  EXPECT_EQ(run_fathom(base + Words{"--tokens", "4096"}).err.find("were asked for"), std::string::npos);
 }
 
 TEST_F(CalibrateVerb, ATableOfAnotherWeightTypeServesWithAWarning) {
@@ -222,6 +241,14 @@ TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
   expect_refused(score(gates, {"--quality", "ppl=0.9"}), 2, "ppl=RATIO (above 1)");
   expect_refused(score(gates, {"--quality", "kl=1", "--budget", "0.8"}), 2, "--quality chooses the budget");
   expect_refused(calibrate(gates, {"--quality", "kl=1e-9"}), 1, "cannot be kept: on ");
+  // Its table is still kept, and so is the quality beside it.
+  const std::string bare = adapter("unreachable");
+  expect_refused(score(bare, {"--budget", "0.7"}), 1, "needs a calibration table");
+  expect_refused(calibrate(bare, {"--budgets", "0.9,0.7", "--quality", "kl=1e-9,kl=1"}), 1,
+                 "; the table of budgets is stored in " + bare);
+  EXPECT_EQ(score(bare, {"--budget", "0.7"}).exit_code, 0);
+  EXPECT_EQ(score(bare, {"--quality", "kl=1"}).json()["logprobs"], by_quality["logprobs"]);
+  expect_refused(score(bare, {"--quality", "kl=0.5"}), 1, "the table has kl=1;");
   const ProgramResult range = calibrate(gates, {"--budgets", "0.7", "--quality", "kl=1e-9"});
   expect_refused(range, 1, " (at a budget of 1, on ");
   expect_refused(range, 1, " (at 0.7, on ");

@@ -17,6 +17,14 @@ const char* const kItems =
     "{\"id\": \"b\", \"ctx\": \"She loved to\", \"choices\": [\"vkq\", \"play outside.\"], \"gold\": 1}\n"
     "{\"id\": \"c\", \"ctx\": \"Tim was\", \"choices\": [\"happy\", \"qqq\"], \"gold\": 1}\n";
 
+TEST(CliEval, HelpNamesEveryTask) {
+  for (const char* verb : {"eval", "sweep"}) {
+    const std::string help = run_fathom({verb, "-h"}).out;
+    for (const char* name : {"docs/evaluation.md", "anli_r1, ", "gsm8k_zero, ", "mmlu_gen, ", "winogrande"})
+      EXPECT_NE(help.find(name), std::string::npos) << verb << " " << name;
+  }
+}
+
 TEST(CliEval, ScoresAUsersFile) {
   const TemporaryFolder folder;
   const std::string file = folder.write("mine.jsonl", kItems);

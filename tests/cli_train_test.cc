@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <thread>
 
@@ -292,6 +293,39 @@ TEST_F(TrainVerb, TunedRoutersAreAnAdapter) {
   EXPECT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_NE(run_fathom({"tune", "--method", "mind_skip", "-o", at("x")}).err.find("-m is missing"),
             std::string::npos);
+}
+
+// A file's f32 tensors whose name ends so, one after another.
+std::vector<float> tensors_named(const fs::path& path, const std::string& suffix) {
+  const std::string bytes = file_text(path);
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  std::vector<float> all;
+  const nlohmann::json tensors = nlohmann::json::parse(bytes.substr(8, header));
+  for (const auto& [name, tensor] : tensors.items()) {
+    if (!name.ends_with(suffix)) continue;
+    const size_t begin = tensor["data_offsets"][0], end = tensor["data_offsets"][1], old = all.size();
+    all.resize(old + (end - begin) / sizeof(float));
+    std::memcpy(all.data() + old, bytes.data() + 8 + header + begin, end - begin);
+  }
+  return all;
+}
+
+// On a pretrained base Mixture-of-Depths begins with open gates; a model from nothing begins without a bias.
+TEST_F(TrainVerb, MixtureOfDepthsBeginsOpenOnAPretrainedBase) {
+  const Words settings{"--method", "mixture_of_depths", "--data", at("data.txt"), "-q"};
+  const Words sets{"--set", "schedule_steps=1", "--set", "schedule.rate=1e-12",      "--set", "context=32",
+                   "--set", "batch=2",          "--set", "data_cache=" + at("cache")};
+  const auto tuned = run_fathom(Words{"tune", "-m", kStories, "-o", at("mod")} + settings + sets);
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  EXPECT_EQ(tensors_named(at("mod") + "/adapter_model.safetensors", "router.bias"),
+            std::vector<float>(5, 5.0f));
+  const auto new_one =
+      run_fathom(Words{"train", "--config", at("recipe.json"), "-o", at("new")} + settings + sets);
+  ASSERT_EQ(new_one.exit_code, 0) << new_one.err;
+  const std::string adapter = at("new") + "/last/skip/adapter_model.safetensors";
+  EXPECT_FALSE(tensors_named(adapter, "router.weight").empty());
+  EXPECT_TRUE(tensors_named(adapter, "router.bias").empty());
 }
 
 // Whatever a method's paper trains: the base stays as it is unless all weights are asked for.

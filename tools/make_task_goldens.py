@@ -173,6 +173,88 @@ SCORES = {
 }
 
 
+def boolq(passage, question, label, idx):
+    return {"passage": passage, "question": question, "idx": idx, "label": label}
+
+
+def openbook(name, stem, key, *texts):
+    return {"id": name, "question_stem": stem, "choices": {"text": list(texts), "label": list("ABCD")}, "answerKey": key}
+
+
+def hellaswag(label, first, second, right, *endings):
+    return {"activity_label": label, "ctx_a": first, "ctx_b": second, "endings": list(endings), "label": str(right)}
+
+
+def wsc(text, pronoun, options, label):
+    return {"text": text, "pronoun": pronoun, "pronoun_loc": text.index(f" {pronoun} ") + 1, "options": options, "label": label}
+
+
+# Tasks whose files hold their prompts (docs/evaluation.md): name -> YAML of the harness, a document, an example before it.
+PROMPTED = {
+    "arc_challenge": (
+        "arc/arc_challenge.yaml",
+        arc("A1", "What floats?", "C", "ABCD", "a stone", "an anvil", 'a "cork"', "iron"),
+        arc("A3", "What burns?", "1", "123", "wood", "water", "sand"),
+    ),
+    "boolq": (
+        "super_glue/boolq/default.yaml",
+        boolq("Bern -- Bern is a city.\u00a0It is old.", "is bern a city", 1, 0),
+        boolq("Oil -- Oil floats.", "does oil sink", 0, 1),
+    ),
+    "hellaswag": (
+        "hellaswag/hellaswag.yaml",
+        hellaswag("Rowing", "A man rows. ", "he", 2, "sinks [x] fast.", "[title] flies.", "goes on.", "eats  soup."),
+        hellaswag("Baking", "Ann has flour.", "", 0, "She bakes.", "She rows.", "It rains.", "He naps."),
+    ),
+    "openbookqa": (
+        "openbookqa/openbookqa.yaml",
+        openbook("7-1", "The sun is", "B", "cold", "a star", "near", "small"),
+        openbook("7-2", "A frog can", "D", "fly", "read", "burn", "swim"),
+    ),
+    "piqa": (
+        "piqa/piqa.yaml",
+        {"goal": "boil water,\u2026", "sol1": "heat it", "sol2": "cool it", "label": 0},
+        {"goal": "cut bread", "sol1": "use a spoon", "sol2": "use a knife", "label": 1},
+    ),
+    "winograd_wsc273": (
+        "wsc273/default.yaml",
+        wsc("The cup did not fit in the box because it was too big.", "it", ["The cup", "The box"], 0),
+        wsc("Ann thanked Eve for the soup that she had cooked.", "she", ["Ann", "Eve"], 1),
+    ),
+    "winogrande": (
+        "winogrande/default.yaml",
+        {"sentence": "Tom paid Ben because _ was kind.", "option1": "Tom", "option2": "Ben", "answer": "2"},
+        {"sentence": "The jar beat the can since the _ was new.", "option1": "jar", "option2": "can", "answer": "1"},
+    ),
+}
+
+
+def line_of(task, doc):
+    """The document as our files have it, with the harness's own prompt."""
+    text, target = task.doc_to_text(doc), task.doc_to_target(doc)
+    if isinstance(text, int):  # both contexts and one ending
+        if "sentence" in doc:
+            return {"ctx": doc["sentence"], "choices": [doc["option1"], doc["option2"]], "gold": text}
+        return {"context_options": task.doc_to_choice(doc), "continuation": target.strip(), "gold": text}
+    return {"ctx": text, "choices": task.doc_to_choice(doc), "gold": target}
+
+
+def prompted_golden(yaml, doc, example):
+    config = load_yaml(TASKS / yaml)
+    asked, shown = examples_of(config)
+    splits = {asked: [doc, example], shown: [example]} if asked != shown else {asked: [doc, example]}
+    for split in ("training_split", "validation_split"):
+        splits.setdefault(config.get(split) or asked, [example])
+    task = task_of(config, splits)
+    docs = list(task.eval_docs)
+    task.sampler = FirstNSampler(docs[1:] if asked == shown else list(task.fewshot_docs()))
+    out = {"split": asked, "example_split": shown, "line": line_of(task, docs[0]), "example": line_of(task, docs[1])}
+    for shots in (0, 1):
+        requests = task.construct_requests(docs[0], task.fewshot_context(docs[0], num_fewshot=shots))
+        out[f"asked_{shots}"] = [list(r.arguments) for r in requests]
+    return out
+
+
 def task_of(config, splits):
     class Offline(config if isinstance(config, type) else ConfigurableTask):
         def download(self, *_, **__):
@@ -256,7 +338,7 @@ def squad_golden(metric):
 
 
 def lettered_golden():
-    """Questions with lettered choices and GSM8K's, as their templates lay them out."""
+    """Questions with lettered choices and GSM8K's, as their templates lay them out. There is none for a generative PIQA."""
     doc = {
         "id": "1",
         "question": " Where does a  fish swim?",
@@ -267,7 +349,10 @@ def lettered_golden():
     task = task_of(config, {"validation": [doc], "train": [doc]})
     sum_ = {"question": "Tom has 2 and gets 3.\nHow many?", "answer": "2+3=<<2+3=5>>5\n#### 5"}
     gsm8k = task_of(load_yaml(TASKS / "gsm8k/gsm8k.yaml"), {"test": [sum_], "train": [sum_]})
+    subject = {"question": " Which is  red? ", "choices": ["a", "b ", "\u201cc\u201d", "d"], "answer": 2, "subject": "art"}
+    mmlu = task_of(load_yaml(TASKS / "mmlu/generative/_default_template_yaml"), {"test": [subject], "dev": [subject]})
     return {
+        "mmlu": {"doc": subject, "prompt": mmlu.fewshot_context(subject, num_fewshot=0)},
         "commonsenseqa": {"doc": doc, "prompt": task.fewshot_context(doc, num_fewshot=0)},
         "gsm8k": {"doc": sum_, "prompt": gsm8k.fewshot_context(sum_, num_fewshot=0)},
     }
@@ -280,6 +365,7 @@ def main():
     goldens = {name: golden_of(name, *case) for name, case in CASES.items()}
     goldens["squadv2"] = squad_golden(metric)
     goldens["lettered"] = lettered_golden()
+    goldens["prompted"] = {name: prompted_golden(*case) for name, case in PROMPTED.items()}
     out = ROOT / "tests/data/eval/tasks.json"
     lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in goldens.items()]
     out.write_text("{" + ",\n".join(lines) + "}\n")

@@ -182,16 +182,26 @@ struct Found {
   // How far the adapted model is from its base, both at full depth, on the text that is kept back. None: the
   // adapter has no LoRA.
   std::optional<Divergence> to_base;
+  std::string failed;  // why qualities have no budget; "": all have one
 };
 
 Found find_table(Session& session, const Options& o, const std::vector<QualityLimit>& limits,
                  const CalibrationText& text, const CalibrateOptions& options) {
-  Found found{calibrate(session.ctx(), session.model(), *session.method(), text, options), {}};
+  Found found{calibrate(session.ctx(), session.model(), *session.method(), text, options), {}, {}};
   if (options.check.empty() || (limits.empty() && !session.has_lora())) return found;
   const LoadedModel base = load_base(session, o);
   const Compared compared{base.model, session.model(), *session.method()};
-  for (const QualityLimit& limit : limits)
-    found.table.qualities.push_back(calibrate_quality(session.ctx(), compared, found.table, limit, options));
+  // What cannot be kept is said after the table is stored: its passes took long.
+  for (const QualityLimit& limit : limits) {
+    try {
+      found.table.qualities.push_back(
+          calibrate_quality(session.ctx(), compared, found.table, limit, options));
+    } catch (const CalibrationCancelled&) {
+      throw;
+    } catch (const UserError& error) {
+      found.failed += (found.failed.empty() ? "" : "; ") + std::string(error.what());
+    }
+  }
   if (!session.has_lora()) return found;
   CalibrationText all;
   for (const CheckText& each : options.check) all.insert(all.end(), each.text.begin(), each.text.end());
@@ -225,10 +235,15 @@ Json table_json(const Calibration& table, const std::optional<Divergence>& to_ba
     out["achieved"].push_back(short_decimal(point.achieved));
     out["checked"].push_back(short_decimal(point.checked));
   }
-  out["kinds"] = Json::object();
+  for (const char* key : {"kinds", "kind_errors"}) out[key] = Json::object();
   for (size_t kind = 0; kind < table.kinds.size(); ++kind) {
     Json& list = out["kinds"][table.kinds[kind]] = Json::array();
-    for (const CalibrationPoint& point : table.asked()) list.push_back(short_decimal(point.of_kinds[kind]));
+    Json& errors = out["kind_errors"][table.kinds[kind]] = Json::array();
+    for (const CalibrationPoint& point : table.asked()) {
+      const float error = point.errors_of_kinds[kind];
+      list.push_back(short_decimal(point.of_kinds[kind]));
+      errors.push_back(std::isnan(error) ? Json() : Json(short_decimal(error)));
+    }
   }
   out["qualities"] = Json::array();
   for (const CalibratedQuality& each : table.qualities)
@@ -242,6 +257,13 @@ Json table_json(const Calibration& table, const std::optional<Divergence>& to_ba
   return out;
 }
 
+// "+1.2 ± 0.4": points, and their standard error over sequences where there are several.
+std::string miss_text(const CalibrationPoint& point, size_t kind) {
+  const float error = point.errors_of_kinds[kind];
+  return fmt::format("{:+.1f}", 100 * (point.of_kinds[kind] - point.budget)) +
+         (std::isnan(error) ? "" : fmt::format(" ± {:.1f}", 100 * error));
+}
+
 // What each budget came to on the text it was found on, and by how many points it is missed on each kind of
 // other text.
 std::string table_text(const Calibration& table, const std::optional<Divergence>& to_base, size_t budgets,
@@ -249,12 +271,12 @@ std::string table_text(const Calibration& table, const std::optional<Divergence>
   const std::vector<CalibrationPoint> points = table.asked();
   std::string text = fmt::format("{} weights, {} tokens\n  budget  achieved", table.weight_type, tokens);
   if (!table.kinds.empty()) text += "   points missed on other text:";
-  for (const std::string& kind : table.kinds) text += fmt::format("  {}", printable(kind));
+  constexpr size_t kWidth = 11;  // of "+10.0 ± 0.4"
+  for (const std::string& kind : table.kinds) text += fmt::format("  {:>{}}", printable(kind), kWidth);
   for (const CalibrationPoint& point : points) {
     text += fmt::format("\n  {:6.3f}  {:8.4f}   {:28}", point.budget, point.achieved, "");
     for (size_t kind = 0; kind < table.kinds.size(); ++kind)
-      text +=
-          fmt::format("  {:+{}.1f}", 100 * (point.of_kinds[kind] - point.budget), table.kinds[kind].size());
+      text += fmt::format("  {:>{}}", miss_text(point, kind), std::max(kWidth, table.kinds[kind].size()));
   }
   text += "\n";
   if (points.size() < budgets) text += "the other budgets cannot be met by this method with this model\n";
@@ -343,6 +365,8 @@ int run_calibrate(const Arguments& arguments) {
   if (interrupted()) throw CalibrationCancelled();
 
   const std::string folder = store(session, o, found.table);
+  if (!found.failed.empty())
+    fail("{}; the table of budgets is stored in {}", found.failed, printable(folder));
   if (o.model.json) {
     print_json(table_json(found.table, found.to_base, folder));
   } else {

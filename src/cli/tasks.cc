@@ -7,9 +7,20 @@
 
 namespace fathom {
 
+namespace {
+
+std::string known_names() {
+  std::string names;
+  for (const TaskSpec& task : known_tasks()) names += (names.empty() ? "" : ", ") + task.name;
+  return names;
+}
+
+}  // namespace
+
 void add_task_options(Args& args, TaskChoice& choice) {
   args.text("--tasks", choice.names, "T,T,…",
-            "Benchmarks by name (see docs/evaluation.md), or .jsonl and .txt files");
+            "Benchmarks by name, or .jsonl and .txt files. The names (what each asks: docs/evaluation.md): " +
+                known_names());
   args.text("--data-dir", choice.options.data_dir, "DIR",
             "Folder that holds NAME/SPLIT.jsonl of each named task");
   args.integer("--limit", choice.options.limit, "Items of each task at most (0: all)", 0, INT32_MAX);

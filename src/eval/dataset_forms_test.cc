@@ -182,6 +182,7 @@ TEST(DatasetForms, WrittenAnswersHaveTheirTemplate) {
       "validation",
       Json::array(
           {{{"ctx", "Goal: boil water\nAnswer:"}, {"choices", {"heat it", "cool it"}}, {"gold", 0}}}));
+  // Ours: the harness has no generative PIQA.
   EXPECT_EQ(goals.load(-1).items[0].prompt, "Question: boil water\nA. heat it\nB. cool it\nAnswer:");
   subjects.write("test",
                  Json::array({{{"subject", "art"}, {"ctx", "Who?"}, {"choices", {"x", "y"}}, {"gold", 1}}}));
@@ -189,6 +190,50 @@ TEST(DatasetForms, WrittenAnswersHaveTheirTemplate) {
   EXPECT_EQ(subject.prompt, "Question: Who?\nA. x\nB. y\nAnswer:");
   EXPECT_EQ(subject.group, "art");
   EXPECT_EQ(subject.answers, std::vector<std::string>{"B"});
+  // The harness's generative MMLU has the same lines, without the template's first word.
+  const Json& red = golden["mmlu"]["doc"];
+  subjects.write(
+      "test",
+      Json::array(
+          {{{"subject", "art"}, {"ctx", red["question"]}, {"choices", red["choices"]}, {"gold", 2}}}));
+  EXPECT_EQ(subjects.load(-1).items[0].prompt, "Question: " + golden["mmlu"]["prompt"].get<std::string>());
+}
+
+// Files that hold their prompts already: what is put before and behind them is the harness's, with one
+// example and without.
+TEST(DatasetForms, PromptsOfFilesAreAskedAsTheHarnessAsksThem) {
+  const Json& goldens = task_goldens()["prompted"];
+  EXPECT_EQ(goldens.size(), 7u);
+  for (const auto& [name, golden] : goldens.items()) {
+    const TaskSpec& spec = spec_of(name);
+    const TemporaryFolder temporary;
+    const TaskFolder folder(temporary, name);
+    Json lines = Json::array({golden["line"]});
+    if (spec.example_split.empty()) {
+      lines.push_back(golden["example"]);
+    } else {
+      folder.write(spec.example_split, Json::array({golden["example"]}));
+    }
+    folder.write(spec.split, lines);
+    for (const int shots : {0, 1}) {
+      SCOPED_TRACE(name + " " + std::to_string(shots));
+      const EvalItem item = folder.load(shots).items[0];
+      const Json& asked = golden["asked_" + std::to_string(shots)];
+      ASSERT_EQ(item.options.size(), asked.size());
+      for (size_t o = 0; o < asked.size(); ++o) {
+        // The harness's template for wsc273 leaves two spaces between its parts; the files have one.
+        const auto wanted = [&](size_t part) {
+          std::string text = asked[o][part];
+          const size_t two = name == "winograd_wsc273" ? text.find("  ") : std::string::npos;
+          if (two != std::string::npos) text.erase(two, 1);
+          return text;
+        };
+        EXPECT_EQ(item.options[o].context, wanted(0));
+        EXPECT_EQ(item.options[o].continuation, wanted(1));
+      }
+      EXPECT_EQ(item.gold, golden["line"]["gold"].get<int64_t>());
+    }
+  }
 }
 
 // The golden's first document with `key` as `value` (null: without it), as the file's second line.

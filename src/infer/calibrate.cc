@@ -23,9 +23,9 @@ class Dial {
   virtual float start() const { return 0.005f; }
   // Runs the text with the dial there: the thresholds, and what they gave.
   virtual CalibrationPoint turn(float share) = 0;
-  // What these thresholds give on another text.
-  virtual CalibrationOutcome run(const CalibrationText& text, const Thresholds& thresholds) const {
-    return runner_.run(text, thresholds);
+  // What these thresholds give on another text, sequence by sequence.
+  virtual std::vector<SequenceWork> each(const CalibrationText& text, const Thresholds& thresholds) const {
+    return runner_.each(text, thresholds);
   }
   // How far apart the budgets of two points may be.
   virtual float apart() const { return 0.026f; }  // each takes a pass
@@ -122,24 +122,27 @@ class ListDial final : public Dial {
   float apart() const override { return kFree; }
   CalibrationPoint turn(float share) override {
     Thresholds thresholds = list_.without(dropped(share), 2 * config_.layers);
-    const CalibrationOutcome outcome = run(text_, thresholds);
-    return point_of(outcome, std::move(thresholds));
-  }
-  CalibrationOutcome run(const CalibrationText& text, const Thresholds& thresholds) const override {
-    std::vector<uint8_t> units;
+    double ran = 0, dense = 0;
+    for (const SequenceWork& work : each(text_, thresholds)) {
+      ran += work.ran;
+      dense += work.dense;
+    }
     int64_t attention = 0;
-    for (size_t unit = 0; unit < thresholds.size(); ++unit) {
-      units.push_back(thresholds[unit] < 0);
-      if (unit % 2 == 0) attention += units.back();
-    }
-    double madds = 0, dense = 0;
-    for (const std::vector<BatchRow>& rows : text) {
-      for (const BatchRow& row : rows)
-        madds += static_cast<double>(row_block_madds(config_, row.position, units));
-      dense += static_cast<double>(dense_work(config_, rows).block_madds);
-    }
+    for (size_t unit = 0; unit < thresholds.size(); unit += 2) attention += thresholds[unit] < 0;
     const auto held = static_cast<float>(attention) / static_cast<float>(config_.layers);
-    return {.beta = static_cast<float>(madds / dense), .held = held};
+    return point_of({.beta = static_cast<float>(ran / dense), .held = held}, std::move(thresholds));
+  }
+  std::vector<SequenceWork> each(const CalibrationText& text, const Thresholds& thresholds) const override {
+    std::vector<uint8_t> units;
+    for (const float threshold : thresholds) units.push_back(threshold < 0);
+    std::vector<SequenceWork> all;
+    for (const std::vector<BatchRow>& rows : sequences_of(text)) {
+      SequenceWork work{0, static_cast<double>(dense_work(config_, rows).block_madds)};
+      for (const BatchRow& row : rows)
+        work.ran += static_cast<double>(row_block_madds(config_, row.position, units));
+      all.push_back(work);
+    }
+    return all;
   }
 
  private:
@@ -228,10 +231,24 @@ std::vector<float> falling_budgets(const CalibrateOptions& options) {
   return budgets;
 }
 
+// A ratio of sums over sequences, which differ in length, and the error of their residuals.
+void add_kind(const std::vector<SequenceWork>& sequences, CalibrationPoint& point) {
+  double ran = 0, dense = 0, squares = 0;
+  for (const SequenceWork& each : sequences) {
+    ran += each.ran;
+    dense += each.dense;
+  }
+  const double beta = ran / dense;
+  for (const SequenceWork& each : sequences) squares += std::pow(each.ran - beta * each.dense, 2);
+  const auto n = static_cast<double>(sequences.size());
+  point.of_kinds.push_back(static_cast<float>(beta));
+  point.errors_of_kinds.push_back(n < 2 ? NAN : static_cast<float>(std::sqrt(squares * n / (n - 1)) / dense));
+}
+
 void check(const Dial& dial, const CalibrateOptions& options, CalibrationPoint& point) {
   double sum = 0, rows = 0;
   for (const CheckText& each : options.check) {
-    point.of_kinds.push_back(dial.run(each.text, point.thresholds).beta);
+    add_kind(dial.each(each.text, point.thresholds), point);
     if (!each.calibrated) continue;
     for (const auto& batch : each.text) {
       sum += static_cast<double>(point.of_kinds.back()) * static_cast<double>(batch.size());

@@ -16,6 +16,8 @@ struct CalibrationPoint {
   std::vector<float> thresholds;  // (2L)
   float held = NAN;               // of a dense cache's entries, on the calibration text; NaN: not measured
   std::vector<float> of_kinds = {};  // checked, for each of Calibration::kinds
+  // Their standard errors over sequences, NaN where there is one sequence. Not stored with the table.
+  std::vector<float> errors_of_kinds = {};
 };
 
 // The smallest budget that keeps the output near the unadapted model's: `calibrate --quality`.

@@ -288,19 +288,56 @@ TEST(Calibration, AFixedListHasNothingToTurn) {
   }
 }
 
-// Text of several passes is one text.
-TEST(Calibration, SeveralBatchesCountTogether) {
-  Routed routed(R"({"name": "gate_skip"})");
-  CalibrateOptions options;
-  options.budgets = {0.8f};
-  const auto thresholds = [&](const CalibrationText& text) {
-    return calibrate(routed.ctx, routed.model, *routed.policy, text, options).asked()[0].thresholds;
+void expect_same(const Calibration& a, const Calibration& b) {
+  EXPECT_EQ(a.kinds, b.kinds);
+  ASSERT_EQ(a.points.size(), b.points.size());
+  const auto same = [](float one, float other) {
+    return one == other || (std::isnan(one) && std::isnan(other));
   };
-  const Rows rows = quiet_rows(4, 1);
-  Rows second(rows.begin() + 120, rows.end());
-  for (BatchRow& row : second) row.sequence -= 2;
-  EXPECT_EQ(thresholds({rows}), thresholds({Rows(rows.begin(), rows.begin() + 120), second}));
-  EXPECT_EQ(thresholds({rows}), thresholds({second, Rows(rows.begin(), rows.begin() + 120)}));
+  for (size_t i = 0; i < a.points.size(); ++i) {
+    const CalibrationPoint &one = a.points[i], &other = b.points[i];
+    EXPECT_EQ(one.budget, other.budget) << i;
+    EXPECT_EQ(one.thresholds, other.thresholds) << i;
+    EXPECT_TRUE(same(one.achieved, other.achieved)) << i << ": " << one.achieved << " " << other.achieved;
+    EXPECT_TRUE(same(one.held, other.held)) << i << ": " << one.held << " " << other.held;
+    EXPECT_TRUE(same(one.checked, other.checked)) << i << ": " << one.checked << " " << other.checked;
+    EXPECT_EQ(one.of_kinds, other.of_kinds) << i;
+    EXPECT_EQ(one.errors_of_kinds, other.errors_of_kinds) << i;
+  }
+}
+
+// Text of several passes is one text: whole tables are the same, whatever way their thresholds are found.
+TEST(Calibration, SeveralBatchesCountTogether) {
+  const Rows rows = quiet_rows(6, 1), other = quiet_rows(4, 2);
+  const auto part = [](const Rows& all, int32_t begin, int32_t end) {
+    Rows some;
+    for (BatchRow row : all) {
+      if (row.sequence < begin || row.sequence >= end) continue;
+      row.sequence -= begin;
+      some.push_back(row);
+    }
+    return some;
+  };
+  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "priced"})", R"({"name": "calm"})",
+                           R"({"name": "skip_middle"})"}) {
+    SCOPED_TRACE(json);
+    Routed routed(json);
+    CalibrateOptions options;
+    options.budgets = {0.8f, 0.7f};
+    if (!routed.policy->opens_fully()) options.budgets = {0.55f, 0.45f};
+    const auto table = [&](const CalibrationText& text, const CalibrationText& check) {
+      options.check = {{"other", check}};
+      return calibrate(routed.ctx, routed.model, *routed.policy, text, options);
+    };
+    const Calibration whole = table({rows}, {other});
+    EXPECT_EQ(whole.asked().size(), 2u);
+    EXPECT_GT(whole.points.size(), 4u);  // those between are compared, too
+    expect_same(table({part(rows, 0, 2), part(rows, 2, 6)}, {part(other, 0, 1), part(other, 1, 4)}), whole);
+    CalibrationText alone;
+    for (int32_t s = 0; s < 6; ++s) alone.push_back(part(rows, s, s + 1));
+    expect_same(table(alone, {other}), whole);
+    expect_same(table({part(rows, 3, 6), part(rows, 0, 3)}, {other}), whole);
+  }
 }
 
 // Who ran what, in one pass over the rows, every sequence at the same thresholds.
@@ -459,6 +496,24 @@ TEST(Calibration, EveryKindIsChecked) {
   EXPECT_NEAR(point.of_kinds[0], 0.8, 0.03);
   EXPECT_GT(std::abs(point.of_kinds[1] - 0.8f), 0.03f);
   EXPECT_NEAR(point.checked, (8 * point.of_kinds[0] + point.of_kinds[1]) / 9, 1e-5);
+  // The error of a kind is that of its sequences, which are of one length here; one alone has none.
+  ASSERT_EQ(point.errors_of_kinds.size(), 2u);
+  EXPECT_TRUE(std::isnan(point.errors_of_kinds[1]));
+  const Rows usual = quiet_rows(8, 2);
+  options.check.clear();
+  for (int32_t s = 0; s < 8; ++s) {
+    Rows alone(usual.begin() + 60 * s, usual.begin() + 60 * (s + 1));
+    for (BatchRow& row : alone) row.sequence = 0;
+    options.check.push_back({"one", {alone}});
+  }
+  const Calibration again = calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(8, 1)}, options);
+  double mean = 0, squares = 0;
+  const std::vector<float> betas = again.asked().at(0).of_kinds;
+  for (const float beta : betas) mean += double{beta} / 8;
+  for (const float beta : betas) squares += std::pow(double{beta} - mean, 2);
+  EXPECT_NEAR(point.of_kinds[0], mean, 1e-5);
+  EXPECT_NEAR(point.errors_of_kinds[0], std::sqrt(squares / 7 / 8), 1e-6);
+  EXPECT_GT(point.errors_of_kinds[0], 1e-3);
 }
 
 TEST(Calibration, ASequenceThatSkipsALayerHoldsNothingThere) {

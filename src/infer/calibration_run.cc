@@ -51,6 +51,17 @@ std::vector<BatchRow> joined(const CalibrationText& text) {
   return all;
 }
 
+std::vector<std::vector<BatchRow>> sequences_of(const CalibrationText& text) {
+  std::vector<std::vector<BatchRow>> all;
+  for (BatchRow row : joined(text)) {
+    const auto at = static_cast<size_t>(row.sequence);
+    if (at >= all.size()) all.resize(at + 1);
+    row.sequence = 0;
+    all[at].push_back(row);
+  }
+  return all;
+}
+
 CalibrationOutcome CalibrationRunner::run(const CalibrationText& text, const std::vector<float>& thresholds,
                                           std::vector<std::vector<float>>* scores) const {
   Totals totals;
@@ -58,6 +69,18 @@ CalibrationOutcome CalibrationRunner::run(const CalibrationText& text, const std
   for (const std::vector<BatchRow>& rows : text) pass(rows, &thresholds, scores, nullptr, totals);
   if (options_.on_progress) options_.on_progress(1);
   return totals.outcome();
+}
+
+std::vector<SequenceWork> CalibrationRunner::each(const CalibrationText& text,
+                                                  const std::vector<float>& thresholds) const {
+  std::vector<SequenceWork> all;
+  for (const std::vector<BatchRow>& rows : sequences_of(text)) {
+    Totals totals;
+    pass(rows, &thresholds, nullptr, nullptr, totals);
+    all.push_back({static_cast<double>(totals.madds), static_cast<double>(totals.dense)});
+  }
+  if (options_.on_progress) options_.on_progress(1);
+  return all;
 }
 
 CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit) const {

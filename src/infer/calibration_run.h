@@ -32,6 +32,11 @@ struct CalibrationOutcome {
   float beta = 1, held = 1, ran = 1;
 };
 
+// Of one sequence: the blocks' multiply-adds that ran, and those of full depth.
+struct SequenceWork {
+  double ran = 0, dense = 0;
+};
+
 class CalibrationRunner {
  public:
   CalibrationRunner(Context& ctx, const Model& model, const MethodPolicy& policy,
@@ -41,6 +46,9 @@ class CalibrationRunner {
   // At these thresholds (2L). `scores` (2L): gets every row's score at every unit that was asked.
   CalibrationOutcome run(const CalibrationText& text, const std::vector<float>& thresholds,
                          std::vector<std::vector<float>>* scores = nullptr) const;
+
+  // The same, a pass for each sequence. Rows decide alike whoever shares their pass.
+  std::vector<SequenceWork> each(const CalibrationText& text, const std::vector<float>& thresholds) const;
 
   // Finds thresholds on the way: at each unit the given share of the rows skips, in the order of the network.
   // All sequences run in one pass, because the quantile is over all rows.
@@ -66,6 +74,9 @@ class CalibrationRunner {
 // A cache with room for these rows.
 KvCache cache_for(Context& ctx, const ModelConfig& config, const SkipPolicy& policy,
                   const std::vector<BatchRow>& rows, const CalibrationRunOptions& options);
+
+// The rows of each sequence of all batches, in order; every one is numbered as sequence 0.
+std::vector<std::vector<BatchRow>> sequences_of(const CalibrationText& text);
 
 // Returns the sequences of all batches as one batch, numbered from 0.
 std::vector<BatchRow> joined(const CalibrationText& text);

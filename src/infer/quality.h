@@ -19,8 +19,12 @@ QualityLimit parse_quality(const std::string& text);
 // Of a text at thresholds, per token: a mean over all of them and the standard error of the sequences' means.
 struct Estimate {
   double mean = 0, error = 0;
-  double upper() const { return mean + 1.645 * error; }  // 95 %, one side
+  int64_t sequences = 2;
+  double upper() const;  // 95 %, one side, by Student's t: few sequences tell little of how they spread
 };
+// The number that 95 % of Student's t lie below. freedom: its degrees, at least 1.
+double student_95(int64_t freedom);
+
 struct Divergence {
   Estimate kl;   // KL(base ‖ model under its method), nats
   Estimate nll;  // by how much the next token's negative log-likelihood is higher, nats

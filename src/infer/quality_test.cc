@@ -50,7 +50,7 @@ TEST(Quality, IsTheDivergenceFromTheBaseWithoutTheMethod) {
     for (size_t s = 0; s < 3; ++s) squares += std::pow(sums[s] - mean * tokens[s], 2);
     EXPECT_NEAR(got.mean, mean, 1e-5);
     EXPECT_NEAR(got.error, std::sqrt(squares * 3 / 2) / 23, 1e-5);
-    EXPECT_NEAR(got.upper(), got.mean + 1.645 * got.error, 1e-12);
+    EXPECT_NEAR(got.upper(), got.mean + 2.9200 * got.error, 1e-12);  // two degrees of freedom
   };
   const Compared compared{dense.model, rig.model, *rig.policy};
   const Divergence got = divergence(rig.ctx, compared, {rows}, rig.thresholds, exact());
@@ -58,6 +58,20 @@ TEST(Quality, IsTheDivergenceFromTheBaseWithoutTheMethod) {
   expect(got.nll, nll);
   EXPECT_GT(got.kl.mean, 0.01);
   EXPECT_THROW(divergence(rig.ctx, compared, {random_rows({9})}, rig.thresholds, exact()), UserError);
+}
+
+// Values of printed tables. One sequence more than nothing tells hardly anything.
+TEST(Quality, FewSequencesHaveAWideBound) {
+  EXPECT_NEAR(student_95(1), 6.3138, 1e-4);
+  EXPECT_NEAR(student_95(9), 1.8331, 1e-4);
+  EXPECT_NEAR(student_95(15), 1.7531, 1e-4);
+  EXPECT_NEAR(student_95(17), 1.7396, 2e-4);
+  EXPECT_NEAR(student_95(30), 1.6973, 1e-4);
+  EXPECT_NEAR(student_95(120), 1.6577, 1e-4);
+  EXPECT_NEAR(student_95(1 << 30), 1.6449, 1e-4);
+  for (int64_t freedom = 1; freedom < 200; ++freedom)
+    EXPECT_GT(student_95(freedom), student_95(freedom + 1)) << freedom;
+  EXPECT_NEAR((Estimate{1, 0.1, 2}.upper()), 1.63138, 1e-9);
 }
 
 std::string refusal(Rig& rig, const Compared& compared, const Calibration& table, const QualityLimit& limit,

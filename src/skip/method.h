@@ -1,6 +1,6 @@
-// A method: 24 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
-// become thresholds (2), and what training needs (9). The defaults are the dense model's, so a method answers
-// only where it differs. Another method can answer some of the questions: a hybrid is a config
+// A method: 25 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
+// become thresholds (2), and what training needs (10). The defaults are the dense model's, so a method
+// answers only where it differs. Another method can answer some of the questions: a hybrid is a config
 // (skip/method_policy.h).
 #pragma once
 
@@ -151,6 +151,10 @@ class Method {
   virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
 
   // What training needs, in the order of a run.
+  // Throws a UserError where a value of the config does nothing because of another one, or where training
+  // would not train what the finished method runs. share: what every step keeps; NaN: it changes, or nothing
+  // learns.
+  virtual void check_training(float /*share*/) const {}
   // The weights are a pretrained model's, not new ones: what is left to the method starts accordingly.
   virtual void start_from_pretrained() {}
   // Measures what it needs to begin. It fills the fields measured() where they are empty, so that a run that

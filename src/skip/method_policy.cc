@@ -126,6 +126,22 @@ void MethodPolicy::check(const ModelConfig& config) const {
   }
 }
 
+void MethodPolicy::check_training(bool learns) const {
+  const SkipOptions plain;
+  const std::string_view rule = enum_names(options_.share)[static_cast<size_t>(options_.share)];
+  const auto silent = [&](bool same, const char* key, const char* of) {
+    if (!same)
+      fail("method.{} is for share: {}, and does nothing with share: {}: leave it out, or set method.share",
+           key, of, rule);
+  };
+  silent(options_.share == ShareRule::kFalling || options_.share_start == plain.share_start, "share_start",
+         "falling");
+  silent(options_.share == ShareRule::kSampled || options_.share_grid == plain.share_grid, "share_grid",
+         "sampled");
+  const bool fixed = options_.share == ShareRule::kFixed && learns;
+  for (const Part& each : parts_) each.method->check_training(fixed ? options_.share_end : NAN);
+}
+
 void MethodPolicy::start_from_pretrained() {
   for (const Part& each : parts_) each.method->start_from_pretrained();
 }

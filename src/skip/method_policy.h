@@ -62,6 +62,9 @@ class MethodPolicy final : public SkipPolicy {
   const SkipOptions& options() const { return options_; }
   std::vector<Field> fields();
   void check(const ModelConfig& config) const;
+  // Of a recipe, before it trains: values that other ones silence are a UserError, and so is what
+  // Method::check_training refuses. learns: weights besides the method's own are trained.
+  void check_training(bool learns) const;
   void start_from_pretrained();  // as Method::start_from_pretrained, before parameters()
 
   // In a fixed order. The tensors are made, not yet filled (initialise() does).

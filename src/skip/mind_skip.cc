@@ -181,6 +181,11 @@ class MindSkip final : public Method {
         config_.level == Level::kSequence ? parse_pool(config_.pool) : each_row,
         config_.units != Routed::kMlp);
   }
+  void check_training(float) const override {
+    if (config_.level == Level::kToken && config_.pool != MindSkipConfig().pool)
+      fail("mind_skip: pool ({}) is for level: sequence, and does nothing with level: token: leave it out",
+           printable(config_.pool));
+  }
   void prepare(Context& ctx, const PrepareInput& input) override;
 
   MethodTraits traits() const override {

@@ -100,6 +100,33 @@ TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
   }
 }
 
+// One rule in training and at inference: where all rows run, the same gates give the same logits. The port's
+// differ, for it leaves its gates out at inference.
+TEST(MixtureOfDepths, TheGateIsTheSameInTrainingAndInference) {
+  const Rows rows = random_rows({10, 7});
+  for (const char* start : {"open", "paper", "released"}) {
+    Rig rig(fmt::format(R"({{"name": "mixture_of_depths", "start": "{}"}})", start));
+    set(rig, "predictor.outer.bias", 100);
+    const std::vector<float> trained = rig.fresh(rows, {.training = true, .share = 1.0f}).logits;
+    const std::vector<float> served = rig.fresh(rows, {.training = false}).logits;
+    if (std::string(start) == "released") {
+      EXPECT_NE(trained, served);
+    } else {
+      EXPECT_EQ(trained, served) << start;
+    }
+  }
+  // Whatever the bias is, it counts: a gate of nearly 1 is nearly the dense model.
+  Rig rig(R"({"name": "mixture_of_depths", "start": "open"})"), dense(R"({"name": "dense"})");
+  set(rig, "predictor.outer.bias", 100);
+  set(rig, "router.weight", 0);
+  set(rig, "router.bias", 20);
+  const std::vector<float> whole = dense.fresh(rows).logits;
+  for (const bool training : {false, true}) {
+    const std::vector<float> got = rig.fresh(rows, {.training = training, .share = 1.0f}).logits;
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], whole[i], 1e-4) << training;
+  }
+}
+
 // The predictors learn from their own loss, and nobody else does.
 TEST(MixtureOfDepths, ThePredictorsLearnWhoWasChosen) {
   Rig rig(R"({"name": "mixture_of_depths"})"),

@@ -99,6 +99,7 @@ class SkipMiddle final : public Method {
     if (config.layers % 2 != 0)
       fail("skip_middle: needs an even number of layers to mirror, the model has {}", config.layers);
   }
+  void check_training(float share) const override;
   std::vector<MethodParameter> parameters(const ModelConfig& config) override;
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
     return std::make_unique<SkipMiddleState>();
@@ -143,6 +144,29 @@ class SkipMiddle final : public Method {
   std::vector<std::vector<Tensor>> seen_;           // of each, the step's g so far: (rows) of each part
   float started_ = 0;                               // 1 once the moving averages hold something
 };
+
+// What the controller does not read must be as it comes.
+void SkipMiddle::check_training(float) const {
+  const SkipMiddleConfig plain;
+  const Controller controller = config_.controller;
+  const auto silent = [&](bool read, float SkipMiddleConfig::*value, const char* key) {
+    if (!read && config_.*value != plain.*value)
+      fail("skip_middle: {} ({:g}) does nothing with controller: {}: leave it out", key, config_.*value,
+           enum_names(controller)[static_cast<size_t>(controller)]);
+  };
+  const bool by_variance = controller == Controller::kSparsityVariance,
+             derivative = controller == Controller::kProportionalDerivative,
+             squared = controller == Controller::kSparsityVarianceL2;
+  silent(controller == Controller::kSparsity || by_variance, &SkipMiddleConfig::mean_weight, "mean_weight");
+  silent(by_variance, &SkipMiddleConfig::variance_weight, "variance_weight");
+  silent(squared, &SkipMiddleConfig::l2_weight, "l2_weight");
+  silent(adapts(), &SkipMiddleConfig::rate, "rate");
+  silent(adapts(), &SkipMiddleConfig::tolerance, "tolerance");
+  silent(derivative, &SkipMiddleConfig::short_steps, "short_steps");
+  silent(derivative, &SkipMiddleConfig::long_steps, "long_steps");
+  silent(adapts() || squared, &SkipMiddleConfig::first_target, "first_target");
+  silent(adapts() || squared, &SkipMiddleConfig::final_target, "final_target");
+}
 
 std::vector<MethodParameter> SkipMiddle::parameters(const ModelConfig& config) {
   check(config);

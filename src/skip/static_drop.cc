@@ -179,6 +179,16 @@ class HarmOrderDrop final : public StaticDrop {
       fail("harm_order: cost_context must be at least 1, got {}", config_.cost_context);
   }
 
+  void check_training(float share) const override {
+    constexpr float kSame = 1e-6f;
+    if (config_.drop.empty() && std::abs(share - config_.kept) > kSame)
+      fail(
+          "harm_order: every step would train with a share of {:g} (share_end), and the finished list keeps "
+          "{:g} (kept): set method.share_end and method.kept to the same, or method.share to falling or "
+          "sampled",
+          share, config_.kept);
+  }
+
   void prepare(Context& ctx, const PrepareInput& input) override {
     if (!config_.drop.empty() || !config_.order.empty()) return;
     PrepareInput counted = input;

@@ -135,6 +135,7 @@ void Recipe::check() const {
   check_lora(c.lora);
   check_optimizer(c.optimizer);
   const Schedule schedule(c.schedule, c.schedule_steps);
+  method->check_training(c.lora.rank > 0 || !method->options().frozen_backbone);
   for (const std::string& entry : c.data) parse_data(entry);
 }
 

@@ -42,6 +42,67 @@ TEST(Recipe, WrongKeysAndValuesAreNamed) {
   EXPECT_NE(read("{\"method\": {\"name\": \"gate_skp\"}}").find("gate_skp"), std::string::npos);
 }
 
+// A value that another one silences is refused; the same values where they are read are not.
+TEST(Recipe, SilencedValuesAreRefused) {
+  const auto read = [](const std::string& method) {
+    return error_of([&] { Recipe::parse(fmt::format(R"({{"method": {{{}}}}})", method), "r.json").check(); });
+  };
+  EXPECT_EQ(read(R"("name": "gate_skip", "share_start": 0.9)"),
+            "method.share_start is for share: falling, and does nothing with share: fixed: leave it out, or "
+            "set method.share");
+  EXPECT_EQ(read(R"("name": "gate_skip", "share": "falling", "share_start": 0.9)"), "");
+  EXPECT_NE(
+      read(R"("name": "gate_skip", "share": "falling", "share_grid": [0.5])").find("is for share: sampled"),
+      std::string::npos);
+  EXPECT_EQ(read(R"("name": "gate_skip", "share": "sampled", "share_grid": [0.5])"), "");
+
+  EXPECT_EQ(
+      read(R"("name": "mind_skip", "level": "token", "pool": "full")"),
+      "mind_skip: pool (full) is for level: sequence, and does nothing with level: token: leave it out");
+  EXPECT_EQ(read(R"("name": "mind_skip", "pool": "full")"), "");
+  EXPECT_EQ(read(R"("name": "mind_skip", "level": "token")"), "");
+
+  EXPECT_EQ(read(R"("name": "skip_middle", "mean_weight": 0.5)"),
+            "skip_middle: mean_weight (0.5) does nothing with controller: proportional: leave it out");
+  struct Read {
+    const char *key, *by, *not_by;
+  };
+  for (const Read& each :
+       {Read{"mean_weight", "sparsity", "adaptive"}, Read{"variance_weight", "sparsity_variance", "sparsity"},
+        Read{"l2_weight", "sparsity_variance_l2", "proportional"}, Read{"rate", "adaptive", "sparsity"},
+        Read{"tolerance", "proportional", "none"},
+        Read{"short_steps", "proportional_derivative", "proportional"},
+        Read{"long_steps", "proportional_derivative", "adaptive"},
+        Read{"first_target", "sparsity_variance_l2", "sparsity"},
+        Read{"final_target", "proportional", "sparsity_variance"}}) {
+    const auto with = [&](const char* controller) {
+      return fmt::format(R"("name": "skip_middle", "controller": "{}", "{}": 0.25)", controller, each.key);
+    };
+    EXPECT_EQ(read(with(each.by)), "") << each.key;
+    EXPECT_NE(read(with(each.not_by)).find("does nothing with controller"), std::string::npos) << each.key;
+  }
+}
+
+// Training at one share and keeping another would train a list that nobody runs.
+TEST(Recipe, AListIsTrainedAsItIsKept) {
+  const auto read = [](const std::string& method, const char* more = "") {
+    return error_of([&] {
+      Recipe::parse(fmt::format(R"({{"method": {{"name": "harm_order", {}}}{}}})", method, more), "r.json")
+          .check();
+    });
+  };
+  constexpr const char* kLora = R"(, "lora": {"rank": 4})";
+  EXPECT_EQ(read(R"("kept": 0.9)"),
+            "harm_order: every step would train with a share of 0.8 (share_end), and the finished list keeps "
+            "0.9 (kept): set method.share_end and method.kept to the same, or method.share to falling or "
+            "sampled");
+  EXPECT_NE(read(R"("share_end": 0.6, "frozen_backbone": true)", kLora), "");
+  EXPECT_EQ(read(R"("kept": 0.9, "share_end": 0.9)"), "");
+  EXPECT_EQ(read(R"("kept": 0.9, "frozen_backbone": true)"), "");  // nothing learns
+  EXPECT_EQ(read(R"("kept": 0.9, "share": "sampled")", kLora), "");
+  EXPECT_EQ(read(R"("kept": 0.9, "drop": [1])"), "");
+}
+
 TEST(Recipe, SetsKeysAndNamesWhatDiffers) {
   Recipe recipe = Recipe::parse("{\"method\": {\"name\": \"gate_skip\"}}", "r");
   const std::string before = recipe.to_json();

@@ -238,6 +238,10 @@ TEST(Schedules, Shapes) {
   config.kind = ScheduleKind::kInverseSquareRoot;
   EXPECT_NEAR(Schedule(config, 111).rate(40), 0.5, 1e-6);
   config.warmup_share = 0.2f;
+  EXPECT_EQ(
+      error_of([&] { Schedule(config, 100); }),
+      "schedule.warmup_steps (10) and schedule.warmup_share (0.2) are two ways to say the same: give one");
+  config.warmup_steps = 0;
   EXPECT_EQ(Schedule(config, 100).warmup(), 20);
   config.start_factor = 2;
   EXPECT_EQ(error_of([&] { Schedule(config, 100); }), "schedule.start_factor must be in [0, 1], got 2");

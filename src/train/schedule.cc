@@ -20,6 +20,9 @@ Schedule::Schedule(const ScheduleConfig& config, int64_t steps) : config_(config
   require(config.rate > 0, "schedule.rate must be above 0, got {}", config.rate);
   require(config.warmup_steps >= 0, "schedule.warmup_steps must not be negative, got {}",
           config.warmup_steps);
+  require(config.warmup_steps == 0 || config.warmup_share == 0,
+          "schedule.warmup_steps ({}) and schedule.warmup_share ({}) are two ways to say the same: give one",
+          config.warmup_steps, config.warmup_share);
   for (const auto& [name, value] : {std::pair("schedule.warmup_share", config.warmup_share),
                                     std::pair("schedule.start_factor", config.start_factor),
                                     std::pair("schedule.final_factor", config.final_factor)})

@@ -23,7 +23,7 @@ struct ScheduleConfig {
     v("kind", kind, "how the learning rate goes after the warm-up");
     v("rate", rate, "the highest learning rate");
     v("warmup_steps", warmup_steps, "steps in which the rate rises to its highest");
-    v("warmup_share", warmup_share, "the same as a share of schedule_steps; the longer of the two holds");
+    v("warmup_share", warmup_share, "the same as a share of schedule_steps: one of the two");
     v("start_factor", start_factor, "the warm-up begins at this share of the rate");
     v("final_factor", final_factor, "cosine, linear: the share of the rate at the last step");
   }
