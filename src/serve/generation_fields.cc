@@ -131,8 +131,8 @@ void read_budget(const BodyReader& body, BudgetFields& into) {
   if (into.quality && (into.budget || into.automatic))
     refuse_field("quality", "quality chooses the budget: leave budget and saved out");
   into.floor = body.number("budget_floor", 0, 1);
-  if (into.floor &&
-      (into.budget || into.quality))  // without either, --auto-budget may choose: see RequestMaker
+  // Without a budget the server may choose one: RequestMaker knows.
+  if (into.floor && (into.budget || into.quality))
     refuse_field("budget_floor", "budget_floor goes with budget: \"auto\"");
 }
 
