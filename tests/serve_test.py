@@ -86,8 +86,10 @@ class Serving(unittest.TestCase):
         code = cls.server.signal().wait()
         assert code == 0, f"exit {code}: {cls.server.log()}"
         lines = cls.server.log().splitlines()
-        records = [json.loads(line) for line in lines if line.startswith("{")]
-        assert any(r["path"] == "/v1/completions" and r["status"] == 200 for r in records), lines
+        records = [json.loads(line) for line in lines]  # every line, those of the start included
+        assert any(r.get("path") == "/v1/completions" and r["status"] == 200 for r in records), lines
+        assert any(r.get("level") == "info" and r["message"].startswith("ready: ") for r in records), lines
+        assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", r["time"]) for r in records), lines
 
     def test_whole_and_streamed(self):
         body = {"model": "small", "prompt": "The old man", "max_tokens": 20, "temperature": 0}
@@ -212,9 +214,21 @@ class Ending(unittest.TestCase):
         reply = self.stream(server, 32)
         self.signal_is_taken(server)
         server.signal()
-        self.assertNotEqual(server.wait(), 0)
+        self.assertEqual(server.wait(), -signal.SIGTERM)  # by the signal that was sent, no other
         with self.assertRaises((http.client.IncompleteRead, ConnectionError)):
             reply.read()
+
+    def test_one_after_the_other_is_never_429(self):
+        server = Server("--parallel", "2", "--queue", "0").wait_until_ready()
+        connection = server.connect()
+        self.addCleanup(connection.close)
+        for number in range(40):
+            connection.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 2, "n": 2}),
+                               {"Content-Type": "application/json", "X-Request-Id": f"mine-{number}"})
+            reply = connection.getresponse()
+            reply.read()
+            self.assertEqual((reply.status, reply.getheader("X-Request-Id")), (200, f"mine-{number}"))
+        self.assertEqual(server.signal().wait(), 0)
 
     def test_ctrl_c(self):
         self.assertEqual(Server().wait_until_ready().signal(signal.SIGINT).wait(), 130)
@@ -233,7 +247,14 @@ class Ending(unittest.TestCase):
         def run(*words):
             return subprocess.run([os.environ["FATHOM"], "serve", *words], capture_output=True, text=True, timeout=WAIT,
                                   env=dict(os.environ, FATHOM_MODELS=str(ROOT / "models")))
-        for words, said in [(["-m", "builtin", "--tls-cert", "x"], "--tls-key"), (["-m", "builtin", "--cache-size", "much"], "--cache-size"),
+        for name in ["--host", "--api-key-file", "--tls-cert", "--tls-key"]:
+            done = run("-m", "builtin", "--port", "0", name, "")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(name + " is empty", done.stderr)
+        for words, said in [(["-m", "builtin", "--allow-origin", "https://x/"], "--allow-origin"),
+                            (["-m", "builtin", "--allow-host", "a b"], "--allow-host"),
+                            (["-m", "builtin", "--timeout", "1e10"], "--timeout"),
+                            (["-m", "builtin", "--tls-cert", "x"], "--tls-key"), (["-m", "builtin", "--cache-size", "much"], "--cache-size"),
                             (["-m", "builtin", "--budget-floor", "2"], "--budget-floor"),
                             (["-m", "builtin", "--port", "0", "--chat-template", "no-such"], "--chat-template: "), ([], "-m is missing")]:
             done = run(*words)

@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "base/error.h"
 
 namespace fathom {
@@ -21,11 +23,24 @@ spdlog::logger& logger() {
   return instance;
 }
 
+LogSink& sink() {
+  static LogSink instance;
+  return instance;
+}
+
+constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                 spdlog::level::warn, spdlog::level::off};
+
+void log(LogLevel level, std::string_view mark, std::string_view message) {
+  const spdlog::level::level_enum as = kLevels[static_cast<size_t>(level)];
+  if (!logger().should_log(as)) return;
+  if (sink()) return sink()(level, printable(message, kLongest));
+  logger().log(as, "{}{}", mark, printable(message, kLongest));
+}
+
 }  // namespace
 
 void set_log_level(LogLevel level) {
-  static constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                          spdlog::level::warn, spdlog::level::off};
   logger().set_level(kLevels[static_cast<size_t>(level)]);
 }
 
@@ -42,16 +57,20 @@ LogLevel log_level() {
   }
 }
 
+void set_log_sink(LogSink to) {
+  sink() = std::move(to);
+}
+
 void log_debug(std::string_view message) {
-  if (logger().should_log(spdlog::level::debug)) logger().debug("{}", printable(message, kLongest));
+  log(LogLevel::kDebug, "", message);
 }
 
 void log_info(std::string_view message) {
-  if (logger().should_log(spdlog::level::info)) logger().info("{}", printable(message, kLongest));
+  log(LogLevel::kInfo, "", message);
 }
 
 void log_warn(std::string_view message) {
-  if (logger().should_log(spdlog::level::warn)) logger().warn("warning: {}", printable(message, kLongest));
+  log(LogLevel::kWarn, "warning: ", message);
 }
 
 }  // namespace fathom

@@ -1,5 +1,7 @@
 #include "cli/interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
 
 namespace fathom {
@@ -11,10 +13,16 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_interrupt(int number) {
   last_signal = number;
-  if (flag.exchange(true)) {
-    std::signal(SIGINT, SIG_DFL);
-    std::raise(SIGINT);
-  }
+  if (!flag.exchange(true)) return;
+  // The second: dead by this very signal, which is blocked while its handler runs. The first process of a
+  // container does not die of a signal's default, and ends with the code that shells give it.
+  std::signal(number, SIG_DFL);
+  sigset_t this_one;
+  sigemptyset(&this_one);
+  sigaddset(&this_one, number);
+  pthread_sigmask(SIG_UNBLOCK, &this_one, nullptr);
+  std::raise(number);
+  _exit(128 + number);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ctrl-C: the first one asks, the second one ends the process.
+// Ctrl-C: the first one asks, the second one ends the process, by the signal that came second.
 #pragma once
 
 #include <atomic>

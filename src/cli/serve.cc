@@ -92,7 +92,13 @@ int run_serve(const Arguments& arguments) {
   ServeOptions o;
   if (!parse_serve_options(args, o, arguments)) return 0;
   watch_termination();
-  if (o.api.json_logs && !o.model.quiet) o.api.log = log_to_stderr;
+  if (o.api.json_logs) {
+    set_log_sink([](LogLevel level, std::string_view message) {
+      const char* name = level == LogLevel::kWarn ? "warning" : level == LogLevel::kInfo ? "info" : "debug";
+      log_to_stderr(json_message(name, message, std::chrono::system_clock::now()));
+    });
+    if (!o.model.quiet) o.api.log = log_to_stderr;
+  }
   Api api(o.api);
   HttpServer server(
       o.http,

@@ -1,6 +1,9 @@
 #include "cli/serve_options.h"
 
+#include <utility>
+
 #include "base/format.h"
+#include "serve/http_gate.h"
 
 namespace fathom {
 namespace {
@@ -82,7 +85,7 @@ void add_log_options(Args& args, ServeOptions& o, Written& w) {
   args.flag("--log-prompts", o.api.log_prompts, "With what was asked");
 }
 
-void take(const Written& w, ServeOptions& o) {
+void take(const Args& args, const Written& w, ServeOptions& o) {
   using std::chrono::seconds;
   o.http.port = static_cast<uint16_t>(w.port);
   o.http.threads = static_cast<int>(w.http_threads);
@@ -93,7 +96,7 @@ void take(const Written& w, ServeOptions& o) {
   o.http.idle_time = seconds(w.idle_seconds);
   o.http.stall_time = seconds(w.stall_seconds);
   o.http.ping_time = seconds(w.ping_seconds);
-  if (!w.cache_size.empty()) o.cache_bytes = parse_bytes("--cache-size", w.cache_size);
+  if (args.given("--cache-size")) o.cache_bytes = parse_bytes("--cache-size", w.cache_size);
   if (w.floor != 0) o.api.budget_floor = static_cast<float>(w.floor);
   o.api.target_latency = w.latency;
   o.api.limits.timeout_seconds = w.timeout;
@@ -102,8 +105,36 @@ void take(const Written& w, ServeOptions& o) {
   o.api.names = w.names.empty() ? std::vector<std::string>{o.model.model} : w.names;
 }
 
+// An empty value, as of a variable that is not set, must not take protection away.
+void check_not_empty(const Args& args, const ServeOptions& o) {
+  const std::pair<const char*, const std::string*> values[] = {{"--host", &o.http.host},
+                                                               {"--api-key-file", &o.http.key_file},
+                                                               {"--tls-cert", &o.http.tls_certificate},
+                                                               {"--tls-key", &o.http.tls_key}};
+  for (const auto& [name, value] : values) {
+    if (args.given(name) && value->empty())
+      throw UsageError(fmt::format("{} is empty: give it a value or leave it out", name));
+  }
+  for (const std::string& name : o.api.names) {
+    if (name.empty()) throw UsageError("--alias is empty: give it a value or leave it out");
+  }
+}
+
+void check_strangers(const ServeOptions& o) {
+  for (const std::string& host : o.http.allow_hosts) {
+    if (!is_host_entry(host))
+      throw UsageError(fmt::format("--allow-host must be NAME or NAME:PORT (IPv6 in brackets) or *, got '{}'",
+                                   printable(host)));
+  }
+  for (const std::string& origin : o.http.allow_origins) {
+    if (!is_origin_entry(origin))
+      throw UsageError(fmt::format(
+          "--allow-origin must be SCHEME://NAME or SCHEME://NAME:PORT or *, got '{}'", printable(origin)));
+  }
+}
+
 void check(const ServeOptions& o) {
-  const auto need = [](bool good, const char* message) {
+  const auto need = [](bool good, const std::string& message) {
     if (!good) throw UsageError(message);
   };
   need(o.http.tls_certificate.empty() == o.http.tls_key.empty(),
@@ -111,7 +142,8 @@ void check(const ServeOptions& o) {
   need(!o.api.budget_floor || (*o.api.budget_floor > 0 && *o.api.budget_floor <= 1),
        "--budget-floor must be above 0 and at most 1");
   need(o.api.target_latency > 0, "--target-latency must be above 0");
-  need(o.api.limits.timeout_seconds >= 0, "--timeout must be 0 or more");
+  need(o.api.limits.timeout_seconds >= 0 && o.api.limits.timeout_seconds <= kMostTimeout,
+       fmt::format("--timeout must be from 0 to {:.0f} seconds", kMostTimeout));
 }
 
 }  // namespace
@@ -135,7 +167,9 @@ bool parse_serve_options(Args& args, ServeOptions& o, const Arguments& arguments
   add_log_options(args, o, w);
   if (!args.parse(arguments)) return false;
   check_model_options(args, o.model);
-  take(w, o);
+  take(args, w, o);
+  check_not_empty(args, o);
+  check_strangers(o);
   check(o);
   return true;
 }

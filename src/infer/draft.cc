@@ -134,15 +134,16 @@ Speculation make_speculation(const Model& model, const DraftSource& source, cons
                              double budget) {
   check_options(model, options);
   const bool calibrated = source.budgets && !source.budgets->empty();
-  std::optional<DraftKind> kind = draft_kind(options, calibrated);
+  std::optional<DraftKind> kind = options.kind;
   Speculation made;
   made.vocab = options.vocab;
-  const bool chooses = !kind, by_lookup = chooses || kind == DraftKind::kLookup;
-  if (chooses && calibrated && options.budget < budget) {
+  if (!kind && calibrated && options.budget < budget) {
     kind = DraftKind::kMethod;
-  } else if (chooses && !source.harm_order.empty()) {
+  } else if (!kind && !source.harm_order.empty()) {
     kind = DraftKind::kHarmOrder;
   }
+  const bool chooses = !options.kind && options.drafts == 0;
+  const bool by_lookup = chooses || !kind || kind == DraftKind::kLookup;
   const bool by_model = kind && kind != DraftKind::kLookup;
   const double stake = by_lookup && by_model ? kDraftStake / 2 : kDraftStake;
   if (by_model) {

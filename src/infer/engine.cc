@@ -48,10 +48,14 @@ std::vector<Answer> EngineThread::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (draining_) throw EngineBusy("the engine is shutting down");
-    const int64_t here = stats_.running + stats_.waiting + static_cast<int64_t>(inbox_.size());
+    const int64_t here = *open_;
     if (here + static_cast<int64_t>(lanes.size()) > most_)
       throw EngineBusy(fmt::format("there are {} answers, and room for {}: try again later", here, most_));
-    for (auto& lane : lanes) inbox_.push_back(std::move(lane));
+    inbox_.reserve(inbox_.size() + lanes.size());
+    for (auto& lane : lanes) {
+      lane->out->count_in(open_);
+      inbox_.push_back(std::move(lane));
+    }
   }
   batcher_.doorbell().ring();
   return answers;

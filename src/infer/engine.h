@@ -1,6 +1,7 @@
 // The thread that steps a batcher: what an Engine is a handle of.
 #pragma once
 
+#include <atomic>
 #include <thread>
 
 #include "infer/batcher.h"
@@ -28,6 +29,9 @@ class EngineThread {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::vector<std::unique_ptr<Lane>> inbox_;
+  // Answers that were taken and have not ended. Grows under mutex_; each answer's end takes it off at once,
+  // so that who has seen an end finds its place free. stats_ hears of it only after the step.
+  const std::shared_ptr<std::atomic<int64_t>> open_ = std::make_shared<std::atomic<int64_t>>(0);
   EngineStats stats_;
   bool draining_ = false, stopping_ = false, working_ = false;
   std::thread thread_;

@@ -292,6 +292,8 @@ TEST(EngineSpeculation, RefusesWhatItCannotDraft) {
   Feeder plain(rig.rig.ctx, rig.rig.model, rig.alone.cache, *rig.rig.policy, *state);
   EXPECT_EQ(refusal(plain, drafts_of(3)),
             "this engine does not draft with the model: its policy is not made for it");
+  EXPECT_EQ(refusal(plain, {.drafts = 3}), "");  // of no kind in particular: looked up
+  EXPECT_EQ(refusal(feeder, {.drafts = 3, .budget = 0.7}, 0.6f), "");
 }
 
 }  // namespace

@@ -106,6 +106,42 @@ TEST(Engine, AFullHouseIsSaidSo) {
   EXPECT_THROW(engine.submit(many), EngineBusy);
 }
 
+// Whoever sees the last end finds the places free, before the step that ended the answers is over.
+TEST(Engine, AnEndThatIsSeenHasLeftItsPlace) {
+  EngineRig rig(R"({"name": "dense"})", 2);
+  BatcherOptions options = busy_options(rig);
+  options.waiting = 0;
+  Engine engine = make_engine(rig.many.feeder, options);
+  Request request = endless({1, 2, 3});
+  request.max_tokens = 2;
+  request.answers = 2;
+  std::vector<Answer> first = engine.submit(request), second;
+  std::string refused = "the ends were not seen";
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool seen = false;
+  const auto look = [&] {  // on the engine's thread, inside its step
+    const std::lock_guard lock(mutex);
+    if (seen || !first[0].ended() || !first[1].ended()) return;
+    seen = true;
+    try {
+      second = engine.submit(request);
+      refused.clear();
+    } catch (const EngineBusy& error) {
+      refused = error.what();
+    }
+    changed.notify_all();
+  };
+  for (Answer& answer : first) answer.on_ready(look);
+  {
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, std::chrono::seconds(60), [&] { return seen; });
+  }
+  EXPECT_EQ(refused, "");
+  for (Answer& answer : second) EXPECT_EQ(hear(answer).ids.size(), 2u);
+  EXPECT_EQ(engine.submit(request).size(), 2u);
+}
+
 TEST(Engine, ADeadlineWakesIt) {
   EngineRig rig;
   Engine engine = make_engine(rig.many.feeder, busy_options(rig));

@@ -101,8 +101,8 @@ std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_ord
 struct DraftOptions {
   int64_t drafts = 0;  // tokens of a round; 0: as many as have paid so far
   // None, with `drafts` 0: by lookup, the method (or the harm order where one was measured) or not at all,
-  // whichever has paid so far. None, with a number of drafts: the method where it has a calibration, else the
-  // harm order.
+  // whichever has paid so far. None, with a number of drafts: the method where it has a calibration and
+  // `budget` is below the answer's, else the harm order where one was measured, else lookup.
   std::optional<DraftKind> kind = {};
   double budget = 0.6;  // share of the blocks' multiply-adds that a draft of the model runs
   // The tokens that the model drafts from: those of the lowest ids, which are the most frequent ones where

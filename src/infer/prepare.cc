@@ -46,9 +46,9 @@ std::optional<Speculation> speculation_of(const Request& request, const BatcherO
     fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
   const bool made_for_drafts = dynamic_cast<SpeculativeState*>(&feeder.state());
   const bool drafts = options.records && made_for_drafts;
-  const bool chooses = !request.speculate->kind && request.speculate->drafts == 0;
+  const bool named = request.speculate->kind.has_value();
   const DraftSource source =
-      chooses && !drafts ? DraftSource{} : DraftSource{options.budgets, options.harm_order};
+      named || drafts ? DraftSource{options.budgets, options.harm_order} : DraftSource{};
   Speculation made =
       make_speculation(feeder.model(), source, *request.speculate, budget_of(request, options));
   if (!made.length.model || drafts) return made;

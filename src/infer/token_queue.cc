@@ -1,5 +1,7 @@
 #include "infer/token_queue.h"
 
+#include <utility>
+
 #include "base/format.h"
 
 namespace fathom {
@@ -21,6 +23,12 @@ void Doorbell::wait(std::optional<Moment> until) {
     rung_.wait(lock, ringing);
   }
   ringing_ = false;
+}
+
+void TokenQueue::count_in(std::shared_ptr<std::atomic<int64_t>> open) {
+  const std::lock_guard lock(mutex_);
+  open_ = std::move(open);
+  ++*open_;
 }
 
 bool TokenQueue::full() const {
@@ -50,6 +58,7 @@ void TokenQueue::close(AnswerEnd end) {
   {
     const std::lock_guard lock(mutex_);
     end_ = std::move(end);
+    if (const auto open = std::exchange(open_, nullptr)) --*open;
   }
   tell_reader();
 }

@@ -1,6 +1,7 @@
 // Between the engine's thread and one reader.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -25,6 +26,10 @@ class TokenQueue {
  public:
   TokenQueue(size_t capacity, std::shared_ptr<Doorbell> engine)
       : capacity_(capacity), engine_(std::move(engine)) {}
+
+  // `open` counts the answers that have not ended. This one is among them from now on. Its reader sees its
+  // end only after it has been taken off. Called once, before the engine has the answer.
+  void count_in(std::shared_ptr<std::atomic<int64_t>> open);
 
   // The engine's side. It never waits: it begins a pass only when there is room, which a round may then go
   // beyond.
@@ -55,6 +60,7 @@ class TokenQueue {
   std::optional<AnswerEnd> end_;
   bool cancelled_ = false;
   std::function<void()> on_ready_;
+  std::shared_ptr<std::atomic<int64_t>> open_;  // null: not counted, or no more
 };
 
 // The reader's handle of a queue.

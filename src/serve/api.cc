@@ -99,21 +99,24 @@ std::vector<std::string> echoes_of(const CompletionRequest& fields, const Tokeni
   return echoes;
 }
 
-ReplyHead head_of(const GenerationFields& fields, const Request& first, const RequestRecord& record,
+ReplyHead head_of(const GenerationFields& fields, const Request& first, const ExchangePlan& plan,
                   const std::string& model) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return {.id = record.id,
+  return {.id = plan.record.id,
           .model = fields.model.empty() ? model : fields.model,
           .created = std::chrono::duration_cast<std::chrono::seconds>(now).count(),
           .seed = first.sampler.seed,
+          .budget = plan.usage.budget,
+          .include_usage = fields.include_usage,
           .log_probs = fields.log_probs,
           .depth = fields.depth};
 }
 
 // What both kinds of requests plan alike.
 ExchangePlan plan_of(const GenerationFields& fields, const std::vector<Request>& requests,
-                     std::shared_ptr<const ServedModel> served) {
+                     std::shared_ptr<const ServedModel> served, RequestRecord record) {
   ExchangePlan plan;
+  plan.record = std::move(record);
   plan.stream = fields.stream;
   plan.include_usage = fields.include_usage;
   plan.answers = fields.answers;
@@ -175,6 +178,7 @@ void Api::refused(const HttpRefusal& refusal) {
   if (!left_out) return;
   RequestRecord record;
   record.id = random_id("req");
+  record.client_id = refusal.client_id;
   record.method = printable(refusal.method, 20);
   record.path = printable(refusal.path);
   record.status = refusal.status;
@@ -279,17 +283,16 @@ void Api::generate(const HttpRequest& request, const std::shared_ptr<HttpReply>&
     const ChatRequest fields = parse_chat_request(request.body, options.limits);
     check_model_name(fields.model, options.names);
     requests = maker.chat(fields, request.key, request.arrived);
-    plan = plan_of(fields, requests, served);
-    plan.format = chat_format(head_of(fields, requests.front(), record, state_->model_name()), *served);
+    plan = plan_of(fields, requests, served, std::move(record));
+    plan.format = chat_format(head_of(fields, requests.front(), plan, state_->model_name()), *served);
   } else {
     const CompletionRequest fields = parse_completion_request(request.body, options.limits);
     check_model_name(fields.model, options.names);
     requests = maker.completion(fields, request.key, request.arrived);
-    plan = plan_of(fields, requests, served);
-    plan.format = completion_format(head_of(fields, requests.front(), record, state_->model_name()), *served);
+    plan = plan_of(fields, requests, served, std::move(record));
+    plan.format = completion_format(head_of(fields, requests.front(), plan, state_->model_name()), *served);
     plan.echoes = echoes_of(fields, served->tokenizer());
   }
-  plan.record = std::move(record);
   plan.arrived = request.arrived;
   std::vector<Answer> answers;
   for (Request& each : requests) {
@@ -304,14 +307,15 @@ RequestRecord Api::record_of(const HttpRequest& request, const char* prefix) con
   record.method = request.method;
   record.path = request.path;
   record.key = request.key;
+  record.client_id = request.client_id;
   return record;
 }
 
 void Api::send(const HttpRequest& request, HttpReply& reply, std::string type, std::string body) {
-  reply.send(200, std::move(type), std::move(body));
+  RequestRecord record = record_of(request, "req");
+  reply.send(200, std::move(type), std::move(body), {record.id_header()});
   state_->metrics.reply(200);
   if (request.path == "/health" || request.path == "/metrics") return;  // asked every few seconds
-  RequestRecord record = record_of(request, "req");
   record.status = 200;
   record.total_seconds = std::chrono::duration<double>(state_->options.now() - request.arrived).count();
   state_->log(record);
@@ -319,10 +323,11 @@ void Api::send(const HttpRequest& request, HttpReply& reply, std::string type, s
 
 void Api::send_error(const HttpRequest& request, HttpReply& reply, const ApiError& error,
                      HttpHeaders headers) {
+  RequestRecord record = record_of(request, "req");
+  headers.push_back(record.id_header());
   reply.send(error.status(), kJson, error_json(error), std::move(headers));
   state_->metrics.reply(error.status());
   if (request.path == "/health" && error.status() == 503) return;
-  RequestRecord record = record_of(request, "req");
   record.status = error.status();
   record.error = error.what();
   record.total_seconds = std::chrono::duration<double>(state_->options.now() - request.arrived).count();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "base/format.h"
 #include "base/log.h"
@@ -54,11 +55,20 @@ ApiKey make_api_key(std::string label, std::string_view key) {
 
 std::vector<ApiKey> parse_api_keys(std::string_view text, const std::string& where) {
   std::vector<ApiKey> keys;
+  std::map<std::string, std::size_t> labels, digests;  // and the lines that have them
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = without_blanks(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (!line.empty() && line.front() != '#') keys.push_back(parse_line(line, number, where));
+    if (line.empty() || line.front() == '#') continue;
+    keys.push_back(parse_line(line, number, where));
+    // What stands before the ':' may be a part of a key whose label was left out: it is not shown.
+    const auto label = labels.emplace(keys.back().label, number).first;
+    require(label->second == number, "{}, line {}: line {} has the same label: give each key its own", where,
+            number, label->second);
+    const auto digest = digests.emplace(keys.back().digest, number).first;
+    require(digest->second == number, "{}, line {}: line {} has the same key: leave one of them out", where,
+            number, digest->second);
   }
   require(!keys.empty(), "{}: no API key in this file: one a line, LABEL:KEY or KEY", where);
   return keys;

@@ -16,8 +16,9 @@ struct ApiKey {
 ApiKey make_api_key(std::string label, std::string_view key);
 
 // One key a line, `label:key` or the key alone, whose label is then '#' and the line's number. Empty lines
-// and lines that begin with '#' are left out. A file without a key, and a line that is no key, are a
-// UserError that does not show the key; a file that every user can read is a warning.
+// and lines that begin with '#' are left out. A file without a key, a line that is no key, and a label or a
+// key that is there twice are a UserError that does not show the key; a file that every user can read is a
+// warning.
 std::vector<ApiKey> read_api_keys(const std::string& file);
 // The same for the file's text; errors begin with `where`.
 std::vector<ApiKey> parse_api_keys(std::string_view text, const std::string& where);

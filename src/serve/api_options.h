@@ -11,6 +11,9 @@
 
 namespace fathom {
 
+// Seconds, for --timeout and a request's field alike: more would overflow a deadline.
+inline constexpr double kMostTimeout = 1e6;
+
 // What one request may ask for. More is a 400 that names the field and the limit.
 struct ApiLimits {
   int64_t choices = 128;         // n × prompts; no more than there are places, taken and waiting

@@ -47,5 +47,48 @@ TEST(ApiOverHttp, ManyClientsAtOnce) {
   EXPECT_EQ(rig.engine->stats().running + rig.engine->stats().waiting, 0);
 }
 
+// One request after the other on one connection: the next one is sent when the last one's end is seen.
+TEST(ApiOverHttp, OneAfterTheOtherIsNever429) {
+  ApiOptions options;
+  options.parallel = 2;
+  options.queue = 0;
+  BatcherOptions batcher;
+  batcher.waiting = 0;
+  StoryApi rig(options, batcher, 2);
+  HttpRig http({}, [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+    rig.api->handle(std::move(request), reply);
+  });
+  TestClient client(http.port());
+  const std::string asked =
+      http_post("/v1/completions", Json{{"prompt", "Once"}, {"max_tokens", 1}, {"n", 2}}.dump());
+  for (int i = 0; i < 300; ++i) {
+    client.send(asked);
+    ASSERT_EQ(client.response().status, 200) << "request " << i;
+  }
+  http.server->stop();
+}
+
+TEST(ApiOverHttp, AClientsIdComesBack) {
+  StoryApi rig;
+  HttpServerOptions options;
+  options.limits.body_bytes = 100;
+  HttpRig http(options, [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+    rig.api->handle(std::move(request), reply);
+  });
+  const auto id_of = [&](const std::string& id, const std::string& host = "localhost") {
+    TestClient client(http.port());
+    client.send("GET /version HTTP/1.1\r\nHost: " + host + "\r\nX-Request-Id: " + id + "\r\n\r\n");
+    const TestResponse response = client.response();
+    const auto at = response.headers.find("x-request-id");
+    return at == response.headers.end() ? "none" : at->second;
+  };
+  EXPECT_EQ(id_of("0f3c-mine"), "0f3c-mine");
+  EXPECT_EQ(id_of("two words"), "two words");
+  for (const std::string& bad : {std::string(129, 'x'), std::string("\xc3\xa4"), std::string()})
+    EXPECT_TRUE(id_of(bad).starts_with("req-")) << bad;
+  EXPECT_EQ(id_of("mine", "evil.example"), "mine");  // of a refusal
+  http.server->stop();
+}
+
 }  // namespace
 }  // namespace fathom

@@ -26,7 +26,7 @@ struct BudgetFields {
   std::optional<double> budget = {};  // of these three at most one
   std::optional<QualityLimit> quality = {};
   bool automatic = false;
-  std::optional<double> floor = {};  // with `automatic`
+  std::optional<double> floor = {};  // with `automatic`, or with none of the three
   std::string named = "budget";      // the field that chose
 };
 

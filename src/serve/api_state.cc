@@ -89,7 +89,7 @@ std::string ApiState::model_name() const {
 }
 
 void ApiState::log(const RequestRecord& record) const {
-  const std::string line = log_line(record, options.json_logs);
+  const std::string line = log_line(record, options.json_logs, std::chrono::system_clock::now());
   if (options.log)
     options.log(line);
   else if (record.status >= 500)

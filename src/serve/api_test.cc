@@ -1,7 +1,11 @@
 // Paths, statuses, budgets, and what goes wrong.
 #include "serve/api.h"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -215,7 +219,6 @@ TEST(Api, PromptsOverTheContext) {
   const std::string huge(1 << 20, 'a');  // refused without being tokenized
   EXPECT_NE(rig.refusal("/v1/completions", {{"prompt", huge}}, 400, "prompt").find("at least"),
             std::string::npos);
-  EXPECT_NE(rig.refusal("/tokenize", {{"prompt", huge}}).find("at least"), std::string::npos);
   EXPECT_EQ(rig.refusal("/v1/completions", {{"prompt", {5, 512}}}, 400, "prompt"),
             "token 512 is not in the model's vocabulary of 512");
   EXPECT_EQ(
@@ -277,14 +280,17 @@ TEST(Api, SpeculationWritesTheSameText) {
                 with(kGreedy, {{"budget", 1}, {"max_tokens", 40}, {"speculate", 4}}))["choices"][0]["text"],
             plain["choices"][0]["text"]);
   const Json low = with(kGreedy, {{"budget", 0.6}, {"speculate", 4}});
-  EXPECT_NE(rig.refusal("/v1/completions", low).find("0.7"),
+  EXPECT_NE(rig.refusal("/v1/completions", with(low, {{"draft", "method"}})).find("0.7"),
             std::string::npos);  // the method's drafts need less than the output
-  EXPECT_EQ(rig.complete_text(with(low, {{"speculate", true}}))["choices"][0]["text"],
-            rig.complete_text(with(low, {{"speculate", false}}))["choices"][0]["text"]);
+  for (const Json& drafts : {Json(true), Json(4)})
+    EXPECT_EQ(rig.complete_text(with(low, {{"speculate", drafts}}))["choices"][0]["text"],
+              rig.complete_text(with(low, {{"speculate", false}}))["choices"][0]["text"]);
   StoryApi dense;  // without a method drafts are looked up
-  const Json looked = dense.complete_text(with(kEndless, {{"speculate", 4}, {"draft", "lookup"}}));
-  EXPECT_EQ(looked["choices"][0]["text"], dense.complete_text(kEndless)["choices"][0]["text"]);
-  EXPECT_GT(looked["usage"]["completion_tokens_details"]["drafted_tokens"], 0);
+  for (const Json& drafts : {Json{{"speculate", 4}, {"draft", "lookup"}}, Json{{"speculate", 4}}}) {
+    const Json looked = dense.complete_text(with(kEndless, drafts));
+    EXPECT_EQ(looked["choices"][0]["text"], dense.complete_text(kEndless)["choices"][0]["text"]);
+    EXPECT_GT(looked["usage"]["completion_tokens_details"]["drafted_tokens"], 0);
+  }
   const Json by_method = with(kEndless, {{"speculate", true}, {"draft", "method"}});
   EXPECT_FALSE(dense.refusal("/v1/completions", by_method).empty());
 }
@@ -330,6 +336,98 @@ TEST(Api, TheFloorIsAnOption) {
             0.9);
 }
 
+TEST(Api, AFloorGoesWithoutABudgetWhereTheServerChooses) {
+  ApiOptions options;
+  options.target_latency = 1e-9;
+  options.auto_budget = true;
+  BuiltinApi rig(options);
+  rig.complete_text(kGreedy);
+  EXPECT_EQ(rig.complete_text(with(kGreedy, {{"budget_floor", 0.85}}))["usage"]["budget"], 0.9);
+  rig.refusal("/v1/completions", with(kGreedy, {{"budget", 0.8}, {"budget_floor", 0.7}}), 400,
+              "budget_floor");
+  StoryApi plain;
+  plain.refusal("/v1/completions", with(kGreedy, {{"budget_floor", 0.7}}), 400, "budget_floor");
+}
+
+// A stream without a chunk of usage says which budget it got, too.
+TEST(Api, EveryChunkNamesTheBudget) {
+  ApiOptions options;
+  options.budget_floor = 0.9f;
+  options.target_latency = 1e-9;
+  options.auto_budget = true;
+  BuiltinApi rig(options);
+  rig.complete_text(kGreedy);
+  const Json said = with(kGreedy, {{"stream", true}});
+  const Json chat{{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"max_tokens", 4}, {"stream", true}};
+  for (const auto& [path, body] : {std::pair("/v1/completions", said), {"/v1/chat/completions", chat}}) {
+    const std::vector<Json> chunks = rig.ask(path, body)->chunks();
+    EXPECT_GT(chunks.size(), 2u);
+    for (const Json& chunk : chunks) EXPECT_EQ(chunk.at("budget"), 0.9) << chunk;
+  }
+  EXPECT_EQ(rig.complete_text(kGreedy)["budget"], 0.9);
+  EXPECT_FALSE(StoryApi().complete_text(kGreedy).contains("budget"));
+}
+
+// Seconds that no deadline can hold are the most that one can.
+TEST(Api, AnEndlessTimeoutIsNoTimeout) {
+  ApiOptions options;
+  options.limits.timeout_seconds = 1e10;
+  StoryApi rig(options);
+  EXPECT_EQ(rig.ask("/v1/completions", kGreedy)->status, 200);
+}
+
+TEST(Api, LongTextsAreTokenisedAndNotAnswered) {
+  StoryApi rig;
+  std::string text = "cat";
+  for (int i = 0; i < 5000; ++i) text += " cat";
+  const Json messages{{"messages", {{{"role", "user"}, {"content", text}}}}};
+  EXPECT_GT(rig.ask("/tokenize", Json{{"prompt", text}})->json()["count"], 5000);
+  EXPECT_GT(rig.ask("/tokenize", messages)->json()["count"], 5000);
+  EXPECT_NE(rig.refusal("/v1/completions", {{"prompt", text}}, 400, "prompt").find("maximum context length"),
+            std::string::npos);
+  const auto chat = rig.ask("/v1/chat/completions", messages);
+  EXPECT_EQ(chat->json()["error"]["code"], "context_length_exceeded");
+  EXPECT_EQ(chat->json()["error"]["param"], "messages");
+  const std::string little = text.substr(0, 300 * 4);  // few bytes, and more tokens than the context has
+  EXPECT_EQ(rig.refusal("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", little}}}}},
+                        400, "messages")
+                .find("at least"),
+            std::string::npos);
+}
+
+TEST(Api, ThePaddingToken) {
+  StoryApi rig;
+  EXPECT_TRUE(rig.ask("/tokenizer_info")->json()["pad_token"].is_null());
+  const std::string folder = testing::TempDir() + "fathom_padded_" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(FATHOM_TEST_DATA "/tokenizers/llama2_style.json", folder + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder + "/tokenizer_config.json") << R"({"pad_token": "</s>"})";
+  rig.story.model.tokenizer = load_tokenizer(folder);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(rig.ask("/tokenizer_info")->json()["pad_token"], "</s>");
+}
+
+TEST(Api, RepliesCarryTheirId) {
+  StoryApi rig;
+  const auto whole = rig.ask("/v1/completions", kGreedy);
+  EXPECT_EQ(whole->header("X-Request-Id"), whole->json()["id"]);
+  const auto stream = rig.ask("/v1/completions", with(kGreedy, {{"stream", true}}));
+  EXPECT_EQ(stream->header("X-Request-Id"), stream->chunks().front()["id"]);
+  for (const char* path : {"/v1/models", "/nothing", "/v1/completions"})
+    EXPECT_TRUE(rig.ask(path)->header("X-Request-Id").starts_with("req-")) << path;
+  const auto late = rig.ask("/v1/completions", with(kEndless, {{"timeout", 0.001}}));
+  EXPECT_EQ(late->status, 504);
+  EXPECT_TRUE(late->header("X-Request-Id").starts_with("cmpl-"));
+  auto reply = std::make_shared<FakeReply>();
+  HttpRequest named = ApiRig::request("POST", "/v1/completions", kGreedy.dump(), "");
+  named.client_id = "mine-1";
+  rig.api->handle(std::move(named), reply);
+  reply->run();
+  EXPECT_EQ(reply->header("X-Request-Id"), "mine-1");
+  EXPECT_NE(rig.lines.back().find("client's id mine-1"), std::string::npos) << rig.lines.back();
+}
+
 // Prefixes are shared within a key.
 TEST(Api, KeysShareNoPrefixes) {
   const std::string prompt =
@@ -358,6 +456,8 @@ TEST(Api, LogLines) {
   for (const char* part : {"cmpl-", "queue ", "first token ", " + 12 tokens", "depth ", "length"})
     EXPECT_NE(rig.lines[0].find(part), std::string::npos) << part;
   EXPECT_EQ(rig.lines[0].find("old man"), std::string::npos);
+  const std::string day = utc_text(std::chrono::system_clock::now()).substr(0, 4);
+  EXPECT_TRUE(rig.lines[0].starts_with(day)) << rig.lines[0];
   rig.ask("/health");
   rig.ask("/metrics");
   EXPECT_EQ(rig.lines.size(), 1u);  // these are asked every few seconds
@@ -366,6 +466,10 @@ TEST(Api, LogLines) {
   StoryApi json(options);
   json.ask("/v1/completions", kGreedy, "alice");
   const Json line = Json::parse(json.lines.at(0));
+  EXPECT_TRUE(line["time"].get<std::string>().starts_with(day)) << line;
+  EXPECT_EQ(utc_text(WallTime(std::chrono::milliseconds(951'782'400'007))), "2000-02-29T00:00:00.007Z");
+  EXPECT_EQ(Json::parse(json_message("info", "a \"b\"\xff", WallTime())),
+            (Json{{"time", "1970-01-01T00:00:00.000Z"}, {"level", "info"}, {"message", "a \"b\"\ufffd"}}));
   EXPECT_EQ(line["status"], 200);
   EXPECT_EQ(line["key"], "alice");
   EXPECT_EQ(line["generated_tokens"], 12);

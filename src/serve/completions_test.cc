@@ -90,6 +90,10 @@ TEST(Completions, StreamingIsTheWholeInPieces) {
   ASSERT_GT(chunks.size(), 4u);
   for (size_t i = 0; i + 2 < chunks.size(); ++i)
     EXPECT_TRUE(chunks[i]["choices"][0]["finish_reason"].is_null());
+  for (size_t i = 0; i + 1 < chunks.size(); ++i) {
+    EXPECT_TRUE(chunks[i].contains("usage"));
+    EXPECT_TRUE(chunks[i]["usage"].is_null());
+  }
   EXPECT_EQ(chunks[chunks.size() - 2]["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(chunks.back()["choices"].empty());
   Json usage = whole["usage"];
@@ -98,6 +102,7 @@ TEST(Completions, StreamingIsTheWholeInPieces) {
   // Without being asked for, there is no chunk of usage.
   const auto plain = rig.ask("/v1/completions", with(kGreedy, {{"stream", true}}));
   EXPECT_EQ(plain->chunks().size(), chunks.size() - 1);
+  for (const Json& chunk : plain->chunks()) EXPECT_FALSE(chunk.contains("usage"));
 }
 
 TEST(Completions, AnswersOfSeveralPromptsKeepTheirPlaces) {

@@ -190,7 +190,8 @@ void Exchange::emit(Choice& choice) {
 }
 
 void Exchange::begin() {
-  reply_->begin(200, kEvents, ": ping\n\n", {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+  reply_->begin(200, kEvents, ": ping\n\n",
+                {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}, plan_.record.id_header()});
 }
 
 void Exchange::flush() {
@@ -208,7 +209,7 @@ void Exchange::finish() {
   } else {
     std::vector<AnswerPart> parts;
     for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-    reply_->send(200, kJson, plan_.format->whole(parts, plan_.usage));
+    reply_->send(200, kJson, plan_.format->whole(parts, plan_.usage), {plan_.record.id_header()});
   }
   close(200, plan_.record.finish);
 }
@@ -221,7 +222,7 @@ void Exchange::fail(const ApiError& error) {
     reply_->write(std::exchange(out_, {}) + "data: " + error_json(error) + "\n\n");
     reply_->end();
   } else {
-    reply_->send(error.status(), kJson, error_json(error));
+    reply_->send(error.status(), kJson, error_json(error), {plan_.record.id_header()});
   }
   close(error.status(), error.status() == 504 ? "timeout" : error.status() == 503 ? "abort" : "error");
 }

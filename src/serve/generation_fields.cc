@@ -131,7 +131,9 @@ void read_budget(const BodyReader& body, BudgetFields& into) {
   if (into.quality && (into.budget || into.automatic))
     refuse_field("quality", "quality chooses the budget: leave budget and saved out");
   into.floor = body.number("budget_floor", 0, 1);
-  if (into.floor && !into.automatic) refuse_field("budget_floor", "budget_floor goes with budget: \"auto\"");
+  // Without a budget the server may choose one: RequestMaker knows.
+  if (into.floor && (into.budget || into.quality))
+    refuse_field("budget_floor", "budget_floor goes with budget: \"auto\"");
 }
 
 void read_draft_kind(const BodyReader& body, const char* field, DraftOptions& drafts) {
@@ -225,7 +227,7 @@ void read_generation_fields(const BodyReader& body, const ApiLimits& limits, Gen
   refuse_unserved(body);
   into.model = body.text("model").value_or("");
   into.answers = body.integer("n", 1, limits.choices).value_or(1);
-  into.timeout = body.number("timeout", 1e-3, 1e6);
+  into.timeout = body.number("timeout", 1e-3, kMostTimeout);
   read_sampling(body, into);
   read_bias(body, limits, into);
   read_ends(body, limits, into);

@@ -15,11 +15,12 @@ namespace fathom {
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;  // "GET", "POST", …
-  std::string path;    // without the query
-  std::string query;   // behind the '?', as it came
-  std::string body;    // within the server's limit; of a POST it is application/json
-  std::string key;     // label of the API key that came with it; "" where the server has no keys
+  std::string method;          // "GET", "POST", …
+  std::string path;            // without the query
+  std::string query;           // behind the '?', as it came
+  std::string body;            // within the server's limit; of a POST it is application/json
+  std::string key;             // label of the API key that came with it; "" where the server has no keys
+  std::string client_id = {};  // its X-Request-Id, short and printable; "": none
   Moment arrived = {};
 };
 
@@ -60,6 +61,7 @@ struct HttpRefusal {
   int status = 0;
   std::string method, path;  // "" where they were not read
   std::string message;       // as the client gets it
+  std::string client_id = {};
 };
 // Runs on a server's thread and must not wait.
 using HttpRefused = std::function<void(const HttpRefusal&)>;

@@ -20,6 +20,15 @@ constexpr std::chrono::seconds kAskAfterClient{1};
 // connection, and the client could lose the reply before it has read it.
 constexpr std::chrono::seconds kLinger{2};
 
+// What the client calls its request, where that can be written back and logged.
+std::string client_id_of(const RequestHead& head) {
+  constexpr std::size_t kMostBytes = 128;
+  const std::string* id = head.find("x-request-id");
+  const bool good = id && id->size() <= kMostBytes &&
+                    std::all_of(id->begin(), id->end(), [](char c) { return c >= 0x20 && c < 0x7F; });
+  return good ? *id : "";
+}
+
 }  // namespace
 
 HttpConnection::HttpConnection(std::shared_ptr<ByteStream> stream, std::shared_ptr<ConnectionShared> shared,
@@ -160,6 +169,7 @@ void HttpConnection::dispatch() {
                       .query = head.query,
                       .body = reader_.take_body(),
                       .key = std::move(verdict_.key),
+                      .client_id = client_id_of(head),
                       .arrived = Clock::now()};
   make_reply(head.keep_alive);
   read_more();
@@ -179,6 +189,8 @@ void HttpConnection::call_handler(HttpRequest request, std::shared_ptr<HttpReply
 
 void HttpConnection::refuse(int status, const std::string& message, const std::string& code,
                             HttpHeaders headers, bool keep_alive) {
+  const std::string client_id = client_id_of(reader_.head());
+  if (!client_id.empty()) headers.emplace_back("X-Request-Id", client_id);
   verdict_.headers = std::move(headers);
   reader_.take_body();  // which is then gone
   make_reply(keep_alive);
@@ -189,8 +201,11 @@ void HttpConnection::refuse(int status, const std::string& message, const std::s
   }
   read_more();
   if (status != 204 && shared_->refused)
-    shared_->refused(
-        {.status = status, .method = reader_.head().method, .path = reader_.head().path, .message = message});
+    shared_->refused({.status = status,
+                      .method = reader_.head().method,
+                      .path = reader_.head().path,
+                      .message = message,
+                      .client_id = client_id});
 }
 
 // Writing -------------------------------------------------------------------------

@@ -116,7 +116,30 @@ GateVerdict admit(const GateOptions& options, const RequestHead& head, HttpHeade
       "invalid_api_key", std::move(verdict.headers));
 }
 
+// A name that a browser or a client can send: visible ASCII, no pattern.
+bool is_name_and_port(std::string_view text) {
+  const bool plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7F && c != '*'; });
+  return plain && split_host(text).has_value();
+}
+
 }  // namespace
+
+bool is_host_entry(std::string_view text) {
+  return text == "*" || is_name_and_port(text);
+}
+
+bool is_origin_entry(std::string_view text) {
+  if (text == "*") return true;
+  const auto letter = [](char c) { return (c | 32) >= 'a' && (c | 32) <= 'z'; };
+  const std::size_t end = text.find("://");
+  if (end == 0 || end == std::string_view::npos || !letter(text.front())) return false;
+  const std::string_view scheme = text.substr(0, end);
+  const bool good = std::all_of(scheme.begin(), scheme.end(), [&](char c) {
+    return letter(c) || (c >= '0' && c <= '9') || c == '+' || c == '-' || c == '.';
+  });
+  return good && is_name_and_port(text.substr(end + 3));
+}
 
 bool is_loopback(std::string_view host) {
   const std::optional<HostPort> asked = split_host(host);

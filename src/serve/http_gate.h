@@ -29,6 +29,10 @@ struct GateVerdict {
 
 GateVerdict judge_request(const GateOptions& options, const RequestHead& head);
 
+// Whether a request can match it: an entry of GateOptions::hosts, one of GateOptions::origins.
+bool is_host_entry(std::string_view text);
+bool is_origin_entry(std::string_view text);
+
 // Whether `host`, a Host header, is localhost, 127.0.0.0/8 or [::1], with any port.
 bool is_loopback(std::string_view host);
 

@@ -75,6 +75,19 @@ TEST(HttpGate, TakesOurHostsOnly) {
   EXPECT_EQ(status({}, "GET", {}), 0);  // HTTP/1.0
 }
 
+TEST(HttpGate, EntriesThatCannotMatchAreKnown) {
+  for (const char* host : {"*", "example.com", "Example.com:8080", "[::1]", "[fe80::1]:80", "10.0.0.1"})
+    EXPECT_TRUE(is_host_entry(host)) << host;
+  for (const char* host : {"", "a b", "http://a", "a/", "::1", "a:", "a:x", "a:65536", "*.a", "[::1", "a,b",
+                           "\xc3\xa4.example", "a\n"})
+    EXPECT_FALSE(is_host_entry(host)) << host;
+  for (const char* origin : {"*", "https://x", "http://x:3000", "HTTP://[::1]:80", "chrome-extension://abc"})
+    EXPECT_TRUE(is_origin_entry(origin)) << origin;
+  for (const char* origin : {"", "nonsense", "x.example", "https://", "https://x/", "https://x/path", "://x",
+                             "https://x:", "ht tp://x", "https://*.x", "https://a b", "1http://x", "null"})
+    EXPECT_FALSE(is_origin_entry(origin)) << origin;
+}
+
 TEST(HttpGate, TakesNamedOriginsOnly) {
   const GateOptions options{.origins = {"https://chat.example"}};
   const auto from = [&](const char* origin) {
@@ -184,6 +197,12 @@ TEST(ApiKeys, RefusesWhatIsNoKey) {
   EXPECT_EQ(error("anna:\n"), "file, line 1: the key must be visible ASCII without spaces");
   EXPECT_EQ(error(":k1\n"), "file, line 1: the label before ':' must be visible ASCII without spaces");
   EXPECT_EQ(error("k\xc3\xa4\n"), "file, line 1: the key must be visible ASCII without spaces");
+  // A label is the salt of its key's prefixes: two keys with one would share them.
+  EXPECT_EQ(error("anna:k1\n\n# x\nanna:k2\n"),
+            "file, line 4: line 1 has the same label: give each key its own");
+  EXPECT_EQ(error("anna:k1\nben:k1\n"), "file, line 2: line 1 has the same key: leave one of them out");
+  EXPECT_EQ(error("k1\nk2\nanna: k2\n"), "file, line 3: line 2 has the same key: leave one of them out");
+  EXPECT_EQ(error("sk:1234\nsk:5678\n").find("sk"), std::string::npos);  // perhaps keys without labels
   EXPECT_THROW(read_api_keys("/nonexistent/keys"), UserError);
   EXPECT_THROW(read_api_keys("/"), UserError);
   const std::string pipe = testing::TempDir() + "fathom-keys-" + std::to_string(getpid());

@@ -26,6 +26,7 @@ std::string bound_host(const std::string& host) {
 std::shared_ptr<ConnectionShared> make_shared_part(const HttpServerOptions& options, HttpHandler handler,
                                                    HttpRefused refused) {
   require(options.threads > 0, "server: threads must be at least 1, got {}", options.threads);
+  require(!options.host.empty(), "server: the host is empty: expected an address or a name");
   auto shared = std::make_shared<ConnectionShared>();
   shared->options = options;
   shared->handler = std::move(handler);

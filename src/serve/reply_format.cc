@@ -64,6 +64,8 @@ Json ReplyFormat::envelope(bool chunk) const {
   json["model"] = head_.model;
   json["system_fingerprint"] = std::string("fathom-") + build_info().version;
   json["seed"] = static_cast<int64_t>(head_.seed);  // as it was asked for, negative ones too
+  if (head_.budget) json["budget"] = shortest_decimal(*head_.budget);
+  if (chunk && head_.include_usage) json["usage"] = nullptr;  // but in the last one
   return json;
 }
 

@@ -39,6 +39,8 @@ struct ReplyHead {
   std::string id, model;
   int64_t created = 0;  // Unix time
   uint64_t seed = 0;
+  std::optional<float> budget = {};  // as in Usage
+  bool include_usage = false;        // of a stream
   int64_t log_probs = -1;
   DepthDetail depth = DepthDetail::kNone;
 };

@@ -145,6 +145,7 @@ TEST(RequestFields, NumbersOutOfRangeAreNamed) {
                                                  {"saved", -0.5},
                                                  {"timeout", 0},
                                                  {"timeout", -1},
+                                                 {"timeout", 1e10},
                                                  {"min_tokens", -1},
                                                  {"repeat_penalty", 0},
                                                  {"speculate", 99}})
@@ -247,7 +248,9 @@ TEST(RequestFields, Budgets) {
   EXPECT_EQ(refused_field({{"budget", 0.8}, {"saved", 0.2}}).param, "saved");
   EXPECT_EQ(refused_field({{"budget", 0.8}, {"quality", "kl=0.2"}}).param, "quality");
   EXPECT_EQ(refused_field({{"quality", "good"}}).param, "quality");
-  EXPECT_EQ(refused_field({{"budget_floor", 0.7}}).param, "budget_floor");
+  EXPECT_EQ(refused_field({{"budget", 0.8}, {"budget_floor", 0.7}}).param, "budget_floor");
+  EXPECT_EQ(refused_field({{"saved", 0.2}, {"budget_floor", 0.7}}).param, "budget_floor");
+  EXPECT_EQ(completion({{"budget_floor", 0.7}}).budget.floor, 0.7);  // --auto-budget may choose
 }
 
 TEST(RequestFields, Drafts) {

@@ -1,6 +1,7 @@
 #include "serve/request_log.h"
 
 #include <cmath>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -17,12 +18,14 @@ double milliseconds(double seconds) {
   return std::round(seconds * 1e6) / 1e3;
 }
 
-std::string as_json(const RequestRecord& r) {
+std::string as_json(const RequestRecord& r, WallTime when) {
   nlohmann::ordered_json json;
+  json["time"] = utc_text(when);
   json["id"] = r.id;
   json["method"] = r.method;
   json["path"] = r.path;
   json["status"] = r.status;
+  if (!r.client_id.empty()) json["client_id"] = r.client_id;
   if (!r.key.empty()) json["key"] = r.key;
   json["total_ms"] = milliseconds(r.total_seconds);
   if (r.ran) {
@@ -40,9 +43,9 @@ std::string as_json(const RequestRecord& r) {
   return to_line(json);
 }
 
-std::string as_text(const RequestRecord& r) {
-  std::string line = fmt::format("{} {} {} {} {:.1f} ms", r.id, r.method, printable(r.path), r.status,
-                                 milliseconds(r.total_seconds));
+std::string as_text(const RequestRecord& r, WallTime when) {
+  std::string line = fmt::format("{} {} {} {} {} {:.1f} ms", utc_text(when), r.id, r.method,
+                                 printable(r.path), r.status, milliseconds(r.total_seconds));
   if (r.ran) {
     line += fmt::format(", queue {:.1f} ms", milliseconds(r.queue_seconds));
     if (r.first_token_seconds)
@@ -53,6 +56,7 @@ std::string as_text(const RequestRecord& r) {
     if (!r.finish.empty()) line += ", " + r.finish;
   }
   if (!r.key.empty()) line += ", key " + printable(r.key);
+  if (!r.client_id.empty()) line += ", client's id " + printable(r.client_id);
   if (!r.error.empty()) line += ": " + printable(r.error);
   if (!r.prompt.empty()) line += ", prompt: " + printable(r.prompt, 2000);
   return line;
@@ -60,8 +64,21 @@ std::string as_text(const RequestRecord& r) {
 
 }  // namespace
 
-std::string log_line(const RequestRecord& record, bool json) {
-  return json ? as_json(record) : as_text(record);
+std::string utc_text(WallTime when) {
+  const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(when.time_since_epoch()).count();
+  const auto now = static_cast<std::time_t>(since / 1000);
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900, utc.tm_mon + 1,
+                     utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec, since % 1000);
+}
+
+std::string log_line(const RequestRecord& record, bool json, WallTime when) {
+  return json ? as_json(record, when) : as_text(record, when);
+}
+
+std::string json_message(const char* level, std::string_view message, WallTime when) {
+  return to_line({{"time", utc_text(when)}, {"level", level}, {"message", message}});
 }
 
 std::optional<int64_t> LineLimit::next(Moment now) {

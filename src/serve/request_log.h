@@ -1,10 +1,13 @@
 // One line for each request.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "infer/fathom.h"
 
@@ -12,6 +15,7 @@ namespace fathom {
 
 struct RequestRecord {
   std::string id, method, path, key;  // key: the label, never the key
+  std::string client_id = {};         // HttpRequest::client_id
   int status = 0;                     // 499: the client went away
   double total_seconds = 0;
   // Of a request that reached the engine.
@@ -24,9 +28,21 @@ struct RequestRecord {
   std::string finish = {};  // of the first answer
   std::string error = {};   // one line
   std::string prompt = {};  // only where prompts are to be logged
+
+  // By which the client can find its request in the log: a header of every reply.
+  std::pair<std::string, std::string> id_header() const {
+    return {"X-Request-Id", client_id.empty() ? id : client_id};
+  }
 };
 
-std::string log_line(const RequestRecord& record, bool json);
+using WallTime = std::chrono::system_clock::time_point;
+
+// 2026-11-18T09:30:00.125Z
+std::string utc_text(WallTime when);
+
+std::string log_line(const RequestRecord& record, bool json, WallTime when);
+// A message that is of no request: {"time", "level", "message"}.
+std::string json_message(const char* level, std::string_view message, WallTime when);
 
 // Bounds the lines that strangers can cause at will, so that a flood of them does not fill the disk. Any
 // thread may call.

@@ -17,13 +17,13 @@ uint64_t random_seed() {
 }
 
 // "this model's maximum context length is" is what clients know this error by (LiteLLM looks for the words).
-[[noreturn]] void too_long(const std::string& tokens, int64_t context) {
+[[noreturn]] void too_long(const char* field, const std::string& tokens, int64_t context) {
   throw ApiError(
       400,
       fmt::format(
           "the prompt has {} tokens, and this model's maximum context length is {}: shorten the prompt",
           tokens, context),
-      "prompt", "context_length_exceeded");
+      field, "context_length_exceeded");
 }
 
 }  // namespace
@@ -66,6 +66,7 @@ float RequestMaker::automatic(const BudgetFields& fields) const {
 std::optional<float> RequestMaker::budget_of(const BudgetFields& fields) const {
   const bool named = fields.budget || fields.quality;
   if (fields.automatic || (options_.auto_budget && !named)) return automatic(fields);
+  if (fields.floor) refuse_field("budget_floor", "budget_floor goes with budget: \"auto\"");
   if (!named) return std::nullopt;
   try {
     if (!served_.budgets) {
@@ -135,27 +136,31 @@ Request RequestMaker::common(const GenerationFields& fields, const std::string& 
   if (!options_.share_prefixes) request.salt = key;
   double seconds = options_.limits.timeout_seconds;
   if (fields.timeout) seconds = seconds > 0 ? std::min(seconds, *fields.timeout) : *fields.timeout;
-  if (seconds > 0)
-    request.deadline =
-        arrived + std::chrono::duration_cast<Moment::duration>(std::chrono::duration<double>(seconds));
+  if (seconds > 0) {
+    const std::chrono::duration<double> time(std::min(seconds, kMostTimeout));
+    request.deadline = arrived + std::chrono::duration_cast<Moment::duration>(time);
+  }
   return request;
 }
 
-std::vector<int32_t> RequestMaker::checked(std::vector<int32_t> ids) const {
-  if (ids.empty()) refuse_field("prompt", "the prompt has no tokens: give it at least one");
-  if (std::ssize(ids) > served_.context) too_long(std::to_string(ids.size()), served_.context);
+std::vector<int32_t> RequestMaker::checked(const char* field, std::vector<int32_t> ids) const {
+  if (ids.empty()) refuse_field(field, "the prompt has no tokens: give it at least one");
+  if (std::ssize(ids) > served_.context) too_long(field, std::to_string(ids.size()), served_.context);
   const int64_t vocab = served_.model->config.vocab;
   for (const int32_t id : ids) {
     if (id >= vocab)
-      refuse_field("prompt", fmt::format("token {} is not in the model's vocabulary of {}", id, vocab));
+      refuse_field(field, fmt::format("token {} is not in the model's vocabulary of {}", id, vocab));
   }
   return ids;
 }
 
 // A text that is far too long is refused before the tokenizer takes seconds for it.
+void RequestMaker::check_bytes(const char* field, int64_t bytes) const {
+  const int64_t least = bytes / served_.longest_token;
+  if (least > served_.context) too_long(field, fmt::format("at least {}", least), served_.context);
+}
+
 std::vector<int32_t> RequestMaker::encode(const std::string& text, bool add_special) const {
-  const int64_t least = std::ssize(text) / served_.longest_token;
-  if (least > served_.context) too_long(fmt::format("at least {}", least), served_.context);
   EncodeOptions how;
   how.add_special = add_special;
   return served_.tokenizer().encode(text, how);
@@ -163,10 +168,6 @@ std::vector<int32_t> RequestMaker::encode(const std::string& text, bool add_spec
 
 std::vector<int32_t> RequestMaker::encode(const std::vector<ChatMessage>& messages, bool open_answer) const {
   if (!served_.chat) refuse_field("messages", fmt::format("this model does not chat: {}", served_.no_chat));
-  int64_t bytes = 0;
-  for (const ChatMessage& message : messages) bytes += std::ssize(message.content);
-  const int64_t least = bytes / served_.longest_token;
-  if (least > served_.context) too_long(fmt::format("at least {}", least), served_.context);
   try {
     return served_.chat->encode(served_.tokenizer(), messages, open_answer);
   } catch (const UserError& error) {  // such as two user's turns one after the other
@@ -195,7 +196,10 @@ void RequestMaker::fit(Request& request, const GenerationFields& fields, int64_t
 std::vector<Request> RequestMaker::chat(const ChatRequest& fields, const std::string& key,
                                         Moment arrived) const {
   Request request = common(fields, key, arrived);
-  request.prompt = checked(encode(fields.messages));
+  int64_t bytes = 0;
+  for (const ChatMessage& message : fields.messages) bytes += std::ssize(message.content);
+  check_bytes("messages", bytes);
+  request.prompt = checked("messages", encode(fields.messages));
   fit(request, fields, fields.answers);
   std::vector<Request> all;
   all.push_back(std::move(request));
@@ -209,7 +213,8 @@ std::vector<Request> RequestMaker::completion(const CompletionRequest& fields, c
   for (const Prompt& prompt : fields.prompts) {
     Request request = shared;
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
-    request.prompt = checked(ids ? *ids : encode(std::get<std::string>(prompt)));
+    if (!ids) check_bytes("prompt", std::ssize(std::get<std::string>(prompt)));
+    request.prompt = checked("prompt", ids ? *ids : encode(std::get<std::string>(prompt)));
     request.score_prompt = fields.echo && fields.log_probs >= 0;
     fit(request, fields, fields.answers * std::ssize(fields.prompts));
     all.push_back(std::move(request));

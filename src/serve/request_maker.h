@@ -17,7 +17,7 @@ class RequestMaker {
   std::vector<Request> completion(const CompletionRequest& fields, const std::string& key,
                                   Moment arrived) const;
 
-  // The tokens of a prompt, within the context.
+  // The tokens of a prompt, however many.
   std::vector<int32_t> encode(const std::string& text, bool add_special = true) const;
   // `open_answer`: the assistant's next turn is opened, as it is for an answer.
   std::vector<int32_t> encode(const std::vector<ChatMessage>& messages, bool open_answer = true) const;
@@ -29,7 +29,9 @@ class RequestMaker {
   std::optional<DraftOptions> drafts_of(const GenerationFields& fields) const;
   SamplerConfig sampler_of(const GenerationFields& fields) const;
   MaskMaker mask_of(const GenerationFields& fields) const;
-  std::vector<int32_t> checked(std::vector<int32_t> ids) const;
+  // `field`: the one that an error names.
+  void check_bytes(const char* field, int64_t bytes) const;
+  std::vector<int32_t> checked(const char* field, std::vector<int32_t> ids) const;
   void fit(Request& request, const GenerationFields& fields, int64_t choices) const;
 
   const ServedModel& served_;

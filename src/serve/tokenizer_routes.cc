@@ -69,7 +69,7 @@ std::string tokenizer_info_reply(const ServedModel& served) {
   json["vocab_size"] = tokenizer.vocab_size();
   json["bos_token"] = token(tokenizer.bos());
   json["eos_token"] = token(tokenizer.eos());
-  json["pad_token"] = nullptr;
+  json["pad_token"] = token(tokenizer.pad());
   json["add_bos_token"] = tokenizer.adds_bos();
   json["add_eos_token"] = tokenizer.adds_eos();
   json["chat_template"] = tokenizer.chat_template().empty() ? Json() : Json(tokenizer.chat_template());

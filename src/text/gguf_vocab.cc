@@ -191,6 +191,9 @@ std::shared_ptr<const Tokenizer> tokenizer_from_gguf(const GgufFile& file) {
     build_bpe(file, tokens, model == "gemma4" ? "gemma4" : file.string("tokenizer.ggml.pre", ""), parts);
   }
   add_special_tokens(file, tokens, parts);
+  // Nothing here pads: an id that no token has, which some files name, is none.
+  const int64_t pad = file.integer("tokenizer.ggml.padding_token_id", -1);
+  if (pad >= 0 && pad < std::ssize(tokens.texts)) parts.pad = static_cast<int32_t>(pad);
   auto tokenizer = std::make_shared<PipelineTokenizer>(std::move(parts));
   tokenizer->set_chat_template(file.string("tokenizer.chat_template", ""));
   return tokenizer;

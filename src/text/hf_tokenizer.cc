@@ -171,6 +171,7 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
   }
   if (json_field(*config, "bos_token")) parts.bos = named_token(*config, "bos_token", parts);
   if (json_field(*config, "eos_token")) parts.eos = named_token(*config, "eos_token", parts);
+  if (json_field(*config, "pad_token")) parts.pad = named_token(*config, "pad_token", parts);
   if (chat_template.empty()) chat_template = chat_template_of(*config);
 }
 

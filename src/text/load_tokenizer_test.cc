@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
+#include "io/gguf.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_test_data.h"
 
@@ -44,6 +46,32 @@ TEST_F(Folder, ConfigNamesTokensAndTemplate) {
   EXPECT_EQ(tokenizer->id_of("<extra>"), 756);
   EXPECT_EQ(tokenizer->encode("<extra>", {.add_special = false}), std::vector<int32_t>{756});
   EXPECT_EQ(load_tokenizer(folder_ + "/tokenizer.json")->eos(), 2);
+}
+
+TEST_F(Folder, ThePaddingToken) {
+  copy("llama2_style.json", "tokenizer.json");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), -1);
+  put("tokenizer_config.json", R"({"pad_token":"</s>"})");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), 2);
+  put("tokenizer_config.json", R"({"pad_token":{"content":"<s>"}})");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), 1);
+  put("tokenizer_config.json", R"({"pad_token":null})");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), -1);
+  fs::remove(folder_ + "/tokenizer.json");
+  copy("sp_bpe.model", "tokenizer.model");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), -1);
+  put("tokenizer_config.json", R"({"pad_token":"</s>"})");
+  EXPECT_EQ(load_tokenizer(folder_)->pad(), load_tokenizer(folder_)->eos());
+  const auto base = GgufFile::open(tokenizer_data("gpt2_style.gguf"));
+  const auto padded = [&](int64_t id) {
+    std::vector<GgufKeyValue> metadata = base->metadata();
+    std::erase_if(metadata, [](const auto& each) { return each.key == "tokenizer.ggml.padding_token_id"; });
+    metadata.push_back({"tokenizer.ggml.padding_token_id", {GgufType::kU32, id}});
+    write_gguf(folder_ + "/x.gguf", metadata, {});
+    return load_tokenizer(folder_ + "/x.gguf")->pad();
+  };
+  EXPECT_EQ(padded(7), 7);
+  EXPECT_EQ(padded(4000000000), -1);
 }
 
 TEST_F(Folder, TemplateFileGoesFirst) {

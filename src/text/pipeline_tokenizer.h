@@ -25,7 +25,7 @@ struct TokenizerParts {
   Decoder decoder;
   std::map<int32_t, std::string>
       shown_as;  // tokens that output shows as another text (SentencePiece's unknown)
-  int32_t bos = -1, eos = -1;
+  int32_t bos = -1, eos = -1, pad = -1;
 };
 
 class PipelineTokenizer : public Tokenizer {
@@ -41,6 +41,7 @@ class PipelineTokenizer : public Tokenizer {
   bool is_special(int32_t id) const override;
   int32_t bos() const override { return parts_.bos; }
   int32_t eos() const override { return parts_.eos; }
+  int32_t pad() const override { return parts_.pad; }
   bool adds_bos() const override;
   bool adds_eos() const override;
   std::string kind() const override { return parts_.kind; }

@@ -161,7 +161,8 @@ void add_normalizer(Model& model, Normalizer& normalizer) {
   });
 }
 
-// What a tokenizer_config.json beside the model says: whether BOS and EOS are added, and the chat template.
+// What a tokenizer_config.json beside the model says: whether BOS and EOS are added, the token for padding,
+// and the chat template.
 void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& chat_template) {
   bool add_bos = parts.bos >= 0, add_eos = false;
   chat_template = text.chat_template;
@@ -169,6 +170,9 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
     const auto config = read_json_tree(text.tokenizer_config, "tokenizer_config.json");
     add_bos = json_bool(*config, "add_bos_token", add_bos) && parts.bos >= 0;
     add_eos = json_bool(*config, "add_eos_token", add_eos) && parts.eos >= 0;
+    if (const nlohmann::json* pad = json_field(*config, "pad_token"))
+      parts.pad = parts.model->vocabulary().find(pad->is_object() ? json_string(*pad, "content")
+                                                                  : json_string(*config, "pad_token"));
     const nlohmann::json* jinja = json_field(*config, "chat_template");
     if (chat_template.empty() && jinja != nullptr && jinja->is_string())
       chat_template = jinja->get<std::string>();

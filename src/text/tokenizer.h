@@ -49,6 +49,7 @@ class Tokenizer {
   virtual bool adds_bos() const = 0;
   virtual bool adds_eos() const = 0;
   virtual std::string kind() const = 0;  // "HF byte-level BPE", "SentencePiece unigram", …
+  virtual int32_t pad() const { return -1; }
 
   // The file's chat template (Jinja text) or "".
   const std::string& chat_template() const { return chat_template_; }
