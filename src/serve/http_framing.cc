@@ -1,9 +1,9 @@
 #include "serve/http_framing.h"
 
+#define BOOST_BEAST_USE_STD_STRING_VIEW  // in all files that include Beast: this one
 #include <algorithm>
-#include <array>
-#include <cassert>
-#include <charconv>
+#include <boost/beast/http/basic_parser.hpp>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -11,61 +11,33 @@
 namespace fathom {
 namespace {
 
+namespace http = boost::beast::http;
+using boost::beast::error_code;
+using boost::beast::iequals;
+
 constexpr std::size_t kMostMethod = 32;
 constexpr std::size_t kMostChunkLine = 256;  // size and extensions of one chunk
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_visible(char c) {
-  return c > 0x20 && c < 0x7F;
-}
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-}
-
-// A character of a method or a header's name (RFC 9110, 5.6.2).
-bool is_token_char(char c) {
-  return is_digit(c) || is_letter(c) || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
-}
-
-bool is_token(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
-}
-
-bool same_letters(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
+// The characters of a header's name (RFC 9110, 5.6.2).
+constexpr std::string_view kNameChars =
+    "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 // Headers that decide where a request ends or who may send it. A second one of a name is refused: which of
 // the two a program before us has read is not known.
-constexpr std::array<std::string_view, 7> kOnce = {
+constexpr std::string_view kOnce[] = {
     "host", "content-length", "transfer-encoding", "content-type", "expect", "authorization", "origin"};
 
-struct HeaderField {
-  std::string name;  // in lower case; "" where the line is no field
-  std::string_view value;
-};
+constexpr const char* kLength = "Content-Length must be one number, once, and without Transfer-Encoding";
 
-HeaderField parse_field(std::string_view line) {
-  const std::size_t colon = line.find(':');
-  if (colon == std::string_view::npos || !is_token(line.substr(0, colon))) return {};
-  return {ascii_lower(line.substr(0, colon)), trimmed(line.substr(colon + 1))};
+std::string chunk_fault(std::string_view line) {
+  const std::string got = printable(line.substr(0, line.rfind('\r')), 40);
+  return "a chunk's size must be hexadecimal and its extensions ;NAME=VALUE, got '" + got + "'";
 }
 
 }  // namespace
 
 std::string ascii_lower(std::string_view ascii) {
   std::string out(ascii);
-  std::transform(out.begin(), out.end(), out.begin(), lower);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
   return out;
 }
 
@@ -76,238 +48,264 @@ std::string_view trimmed(std::string_view text) {
 }
 
 const std::string* RequestHead::find(std::string_view name) const {
-  const auto at =
-      std::find_if(headers.begin(), headers.end(), [&](const auto& h) { return h.first == name; });
-  return at == headers.end() ? nullptr : &at->second;
-}
-
-RequestReader::Step RequestReader::step() const {
-  if (phase_ == Phase::kFault) return Step::kFault;
-  if (phase_ == Phase::kWhole) return Step::kWhole;
-  return in_head() ? Step::kHead : Step::kBody;
-}
-
-void RequestReader::restart() {
-  *this = RequestReader(limits_);
-}
-
-void RequestReader::refuse(int status, std::string message) {
-  phase_ = Phase::kFault;
-  fault_ = {status, std::move(message)};
-}
-
-std::size_t RequestReader::take(std::string_view bytes) {
-  std::size_t taken = 0;
-  const bool was_in_head = in_head();
-  while (taken < bytes.size() && phase_ != Phase::kWhole && phase_ != Phase::kFault) {
-    if (was_in_head && !in_head()) break;
-    started_ = true;
-    const bool data = phase_ == Phase::kFixedBody || phase_ == Phase::kChunkData;
-    taken += data ? take_data(bytes.substr(taken)) : take_line(bytes.substr(taken));
+  for (const auto& [key, value] : headers) {
+    if (key == name) return &value;
   }
-  return taken;
-}
-
-std::size_t RequestReader::take_data(std::string_view bytes) {
-  const std::size_t count = std::min<uint64_t>(left_, bytes.size());
-  body_.append(bytes.substr(0, count));
-  left_ -= count;
-  if (left_ == 0) phase_ = phase_ == Phase::kFixedBody ? Phase::kWhole : Phase::kChunkEnd;
-  return count;
-}
-
-// What is wrong with `c` as the next byte of a line, or null. Only CR LF ends a line: one that ends with LF
-// alone, or goes on behind a CR, is where two parsers disagree.
-const char* RequestReader::line_fault(char c) const {
-  const bool after_cr = line_.ends_with('\r');
-  if (after_cr) return c == '\n' ? nullptr : "a CR in a line has no LF behind it";
-  if (c == '\n') return "a line ends with LF and without CR";
-  if (is_control(c) && c != '\t' && c != '\r') return "a line has a control character";
-  if (phase_ == Phase::kChunkEnd && c != '\r') return "a chunk is longer than its size says";
   return nullptr;
 }
 
-std::size_t RequestReader::take_line(std::string_view bytes) {
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (const char* fault = line_fault(bytes[i])) refuse(400, fault);
-    if (phase_ != Phase::kFault) count_line_byte();
-    if (phase_ == Phase::kFault) return i;
-    if (bytes[i] == '\n') {
-      const std::string line = std::exchange(line_, {});
-      end_line(std::string_view(line).substr(0, line.size() - 1));
-      return i + 1;
+// Each line is checked byte by byte as it comes. Beast gets whole lines: the request line, then all headers,
+// then the size of each chunk. It must use up what it gets, so that it never decides where a line ends.
+class RequestReader::Parser : http::basic_parser<true> {
+ public:
+  Parser(const HttpLimits& limits, Request& request) : limits_(limits), request_(request) {
+    header_limit(std::numeric_limits<uint32_t>::max());  // lines are counted here as they come
+    body_limit(limits.body_bytes);
+  }
+
+  std::size_t take(std::string_view bytes) {
+    const Step before = step();
+    std::size_t taken = 0;
+    while (taken < bytes.size() && step() == before && (before == Step::kHead || before == Step::kBody)) {
+      request_.started = true;
+      taken += left_ > 0 ? take_data(bytes.substr(taken, left_)) : take_line(bytes.substr(taken));
     }
-    line_ += bytes[i];
+    return taken;
   }
-  return bytes.size();
-}
 
-void RequestReader::count_line_byte() {
-  if (phase_ == Phase::kChunkSize && line_.size() >= kMostChunkLine) {
-    return refuse(
-        400, "a chunk's size and extensions are longer than " + std::to_string(kMostChunkLine) + " bytes");
+  Step step() const {
+    if (request_.fault.status != 0) return Step::kFault;
+    return is_done() ? Step::kWhole : is_header_done() ? Step::kBody : Step::kHead;
   }
-  // Sizes and ends of chunks are not counted: a body of many small chunks is no fault.
-  const bool extension = phase_ == Phase::kChunkSize && line_.find(';') != std::string::npos;
-  if (!extension && (phase_ == Phase::kChunkSize || phase_ == Phase::kChunkEnd)) return;
-  if (++line_bytes_ <= limits_.header_bytes) return;
-  refuse(431, std::string(in_head() ? "the request line and headers" : "the chunk extensions and trailers") +
-                  " are longer than " + std::to_string(limits_.header_bytes) + " bytes");
-}
 
-void RequestReader::end_line(std::string_view line) {
-  switch (phase_) {
-    case Phase::kRequestLine:
-      return request_line(line);
-    case Phase::kHeaders:
-      return line.empty() ? end_head() : header_line(line);
-    case Phase::kChunkSize:
-      return chunk_size(line);
-    case Phase::kChunkEnd:
-      phase_ = Phase::kChunkSize;
-      return;
-    case Phase::kTrailers:
-      return trailer_line(line);
-    default:
-      assert(false && "no lines are read in this phase");
-  }
-}
+ private:
+  using View = std::string_view;
+  enum class Line : uint8_t { kRequest, kHeader, kChunkSize, kChunkEnd, kTrailer };
 
-void RequestReader::request_line(std::string_view line) {
-  // One empty line before a request is left out, as RFC 9112, 2.2 asks; the next one is a fault.
-  if (line.empty() && line_bytes_ == 2) return;
-  const std::size_t first = line.find(' '), last = line.rfind(' ');
-  if (first == std::string_view::npos || first == last) {
-    return refuse(400, "the request line must be METHOD TARGET HTTP/1.1");
+  void refuse(int status, std::string message) {
+    if (request_.fault.status == 0) request_.fault = {status, std::move(message)};
   }
-  const std::string_view method = line.substr(0, first), version = line.substr(last + 1);
-  if (!is_token(method) || method.size() > kMostMethod)
-    return refuse(400, "the request's method is no token");
-  if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-    return refuse(400, "the HTTP version must be HTTP/1.1 or HTTP/1.0");
-  }
-  head_.method = method;
-  head_.minor = version.back() - '0';
-  phase_ = Phase::kHeaders;
-  target(line.substr(first + 1, last - first - 1));
-}
 
-void RequestReader::target(std::string_view text) {
-  const auto allowed = [](char c) { return is_visible(c) && c != '#'; };
-  if (text.empty() || !std::all_of(text.begin(), text.end(), allowed)) {
-    return refuse(400, "the request's target has characters that a target may not have");
+  void too_long(int status, const std::string& what, std::size_t most) {
+    refuse(status, what + " longer than " + std::to_string(most) + " bytes");
   }
-  const std::size_t scheme = text.find("://");
-  if (scheme != std::string_view::npos && text.front() != '/') {
-    const std::string name = ascii_lower(text.substr(0, scheme));
-    if (name != "http" && name != "https") return refuse(400, "the request's target is no HTTP address");
-    text.remove_prefix(scheme + 3);
-    const std::size_t end = std::min(text.find_first_of("/?"), text.size());
-    authority_ = text.substr(0, end);
-    text.remove_prefix(end);
-    if (authority_.empty()) return refuse(400, "the request's target names no host");
-  } else if (text.front() != '/' && !(text == "*" && head_.method == "OPTIONS")) {
-    return refuse(400, "the request's target must begin with '/'");
-  }
-  const std::size_t mark = std::min(text.find('?'), text.size());
-  head_.path = mark == 0 ? "/" : text.substr(0, mark);
-  head_.query = text.substr(std::min(mark + 1, text.size()));
-}
 
-void RequestReader::header_line(std::string_view line) {
-  if (line.front() == ' ' || line.front() == '\t') return refuse(400, "a header goes on in the next line");
-  HeaderField field = parse_field(line);
-  if (field.name.empty()) return refuse(400, "a header must be NAME: VALUE without spaces before the colon");
-  if (head_.headers.size() >= limits_.headers) {
-    return refuse(431, "the request has more than " + std::to_string(limits_.headers) + " headers");
+  std::size_t take_data(View bytes) {
+    give(bytes, "the body must be bytes");
+    left_ -= bytes.size();
+    return bytes.size();
   }
-  singleton(field.name, field.value);
-  if (phase_ == Phase::kFault) return;
-  if (field.name == "connection") connection_options(field.value);
-  head_.headers.emplace_back(std::move(field.name), field.value);
-}
 
-void RequestReader::singleton(std::string_view name, std::string_view value) {
-  const auto at = std::find(kOnce.begin(), kOnce.end(), name);
-  if (at == kOnce.end()) return;
-  const unsigned bit = 1u << (at - kOnce.begin());
-  if (seen_ & bit) return refuse(400, "the header " + std::string(name) + " comes twice");
-  seen_ |= bit;
-  if (name == "content-length") {
-    content_length(value);
-  } else if (name == "transfer-encoding") {
-    if (!same_letters(value, "chunked"))
+  std::size_t take_line(View bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      check_byte(bytes[i]);
+      if (step() == Step::kFault) return i;
+      line_ += bytes[i];
+      if (bytes[i] == '\n') {
+        end_line(std::exchange(line_, {}));
+        return i + 1;
+      }
+    }
+    return bytes.size();
+  }
+
+  // Only CR LF ends a line: one that ends with LF alone, or goes on behind a CR, is where two parsers
+  // disagree. Sizes and ends of chunks are not counted: a body of many small chunks is no fault.
+  void check_byte(char c) {
+    const bool ends = line_.ends_with('\r'), control = static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+    if (ends && c != '\n') return refuse(400, "a CR in a line has no LF behind it");
+    if (!ends && c == '\n') return refuse(400, "a line ends with LF and without CR");
+    if (!ends && control && c != '\t' && c != '\r') return refuse(400, "a line has a control character");
+    if (kind_ == Line::kChunkEnd) {
+      if (!ends && c != '\r') refuse(400, "a chunk is longer than its size says");
+    } else if (kind_ != Line::kChunkSize) {
+      count_bytes(1);
+    } else if (line_.size() >= kMostChunkLine) {
+      too_long(400, "a chunk's size and extensions are", kMostChunkLine);
+    }
+  }
+
+  void count_bytes(std::size_t count) {
+    if ((line_bytes_ += count) <= limits_.header_bytes) return;
+    too_long(431,
+             is_header_done() ? "the chunk extensions and trailers are" : "the request line and headers are",
+             limits_.header_bytes);
+  }
+
+  void end_line(const std::string& line) {
+    const bool empty = line == "\r\n", header = kind_ == Line::kHeader, trailer = kind_ == Line::kTrailer;
+    if (!empty && (header || trailer) && ++fields_ > limits_.headers) {
+      const std::string most = std::to_string(limits_.headers);
+      return refuse(431, "the request has more than " + most + (header ? " headers" : " trailers"));
+    }
+    switch (kind_) {
+      case Line::kRequest:
+        // One empty line before a request is left out, as RFC 9112, 2.2 asks; the next one is a fault.
+        if (empty && line_bytes_ == 2) return;
+        kind_ = Line::kHeader;
+        return give(line, "the request line must be METHOD TARGET HTTP/1.1");
+      case Line::kHeader:
+        lines_ += line;
+        if (empty) return end_head();
+        if (line[0] == ' ' || line[0] == '\t') refuse(400, "a header goes on in the next line");
+        return;
+      case Line::kChunkSize:
+        return chunk_size(line);
+      case Line::kChunkEnd:
+        lines_ = line;  // Beast takes it with the next size
+        kind_ = Line::kChunkSize;
+        return;
+      case Line::kTrailer:
+        // Trailers are checked and left out: what comes behind a body decides nothing. Beast gets the last
+        // chunk without them.
+        if (empty) return give(lines_ + line, chunk_fault(lines_));
+        if (const std::size_t colon = line.find_first_not_of(kNameChars); colon == 0 || line[colon] != ':') {
+          refuse(400, "a trailer must be NAME: VALUE");
+        }
+    }
+  }
+
+  void chunk_size(const std::string& line) {
+    const std::size_t end = line.find_first_not_of("0123456789abcdefABCDEF");
+    if (end == 0 || (line[end] != ';' && line[end] != '\r')) return refuse(400, chunk_fault(line));
+    if (line[end] == ';') count_bytes(line.size() - end - 1);
+    lines_ += line;
+    const bool last = line.find_first_not_of('0') == end;
+    kind_ = last ? Line::kTrailer : Line::kChunkEnd;
+    if (!last) give(std::exchange(lines_, {}), chunk_fault(line));
+  }
+
+  void end_head() {
+    give(std::exchange(lines_, {}), "a header must be NAME: VALUE without spaces before the colon");
+    if (step() == Step::kFault) return;
+    judge_head();
+    RequestHead& head = request_.head;
+    head.chunked = chunked();
+    head.length = left_ = content_length().value_or(0);
+    head.keep_alive = !closes_ && (head.minor >= 1 || keeps_);  // Beast would read Proxy-Connection too
+    head.expects_continue = head.find("expect") && head.minor >= 1 && head.has_body();
+    line_bytes_ = fields_ = 0;
+    kind_ = Line::kChunkSize;
+  }
+
+  // Beast uses up all of `bytes` or there is a fault: it waits for the end of a quoted text, say, but the
+  // line is at its end.
+  void give(View bytes, const std::string& expected) {
+    error_code error;
+    const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
+    if (error == http::error::body_limit) {
+      too_long(413, "the body is", limits_.body_bytes);
+    } else if (error == http::error::bad_content_length) {
+      refuse(400, kLength);
+    } else if (error == http::error::bad_transfer_encoding) {
+      refuse(400, "Transfer-Encoding must come once, and without Content-Length");
+    } else if (error == http::error::bad_value) {
+      refuse(400, "Connection and Proxy-Connection must be lists of names");
+    } else if (used < bytes.size() || (error && error != http::error::need_more)) {
+      refuse(400, expected);
+    }
+  }
+
+  // What Beast takes and we do not. It ignores codings that it does not know: their bodies would be read as
+  // the next request.
+  void judge_head() {
+    const RequestHead& head = request_.head;
+    for (const View name : kOnce) {
+      const auto same = [&](const auto& header) { return header.first == name; };
+      if (std::count_if(head.headers.begin(), head.headers.end(), same) > 1) {
+        return refuse(400, "the header " + std::string(name) + " comes twice");
+      }
+    }
+    const std::string *host = head.find("host"), *length = head.find("content-length"),
+                      *coding = head.find("transfer-encoding"), *expect = head.find("expect");
+    if (!host && head.minor >= 1) return refuse(400, "the header Host is missing");
+    if (!authority_.empty() && (!host || !iequals(*host, authority_))) {
+      return refuse(400, "the target and the header Host name different hosts");
+    }
+    if (length && length->find_first_not_of("0123456789") != std::string::npos) return refuse(400, kLength);
+    if (coding && (!iequals(*coding, "chunked") || !chunked())) {
       return refuse(400, "the only Transfer-Encoding that is read is chunked");
-    head_.chunked = true;
-  } else if (name == "expect") {
-    if (!same_letters(value, "100-continue"))
-      return refuse(417, "the only Expect that is met is 100-continue");
-    head_.expects_continue = true;
+    }
+    if (coding && head.minor == 0) return refuse(400, "Transfer-Encoding is not part of HTTP/1.0");
+    const bool met = !expect || iequals(*expect, "100-continue");
+    if (!met) refuse(417, "the only Expect that is met is 100-continue");
   }
+
+  void judge_target(View text) {
+    if (std::any_of(text.begin(), text.end(), [](char c) { return c == '#' || c < '!' || c > '~'; })) {
+      return refuse(400, "the request's target has characters that a target may not have");
+    }
+    const std::size_t scheme = text.find("://");
+    if (scheme != View::npos && text.front() != '/') {
+      const std::string name = ascii_lower(text.substr(0, scheme));
+      if (name != "http" && name != "https") return refuse(400, "the request's target is no HTTP address");
+      text.remove_prefix(scheme + 3);
+      authority_ = text.substr(0, text.find_first_of("/?"));
+      text.remove_prefix(authority_.size());
+      if (authority_.empty()) return refuse(400, "the request's target names no host");
+    } else if (text.front() != '/' && !(text == "*" && request_.head.method == "OPTIONS")) {
+      return refuse(400, "the request's target must begin with '/'");
+    }
+    const std::size_t mark = std::min(text.find('?'), text.size());
+    request_.head.path = mark == 0 ? "/" : text.substr(0, mark);
+    request_.head.query = text.substr(std::min(mark + 1, text.size()));
+  }
+
+  void on_request_impl(http::verb, View method, View target, int version, error_code&) override {
+    if (method.size() > kMostMethod) return refuse(400, "the request's method is too long");
+    request_.head.method = method;
+    request_.head.minor = version % 10;
+    judge_target(target);
+  }
+  void on_field_impl(http::field field, View name, View value, error_code&) override {
+    if (field == http::field::connection) {
+      closes_ = closes_ || http::token_list(value).exists("close");
+      keeps_ = keeps_ || http::token_list(value).exists("keep-alive");
+    }
+    request_.head.headers.emplace_back(ascii_lower(name), value);
+  }
+  void on_chunk_header_impl(uint64_t size, View, error_code&) override { left_ = size; }
+  std::size_t on_body_impl(View data, error_code&) override {
+    request_.body += data;
+    return data.size();
+  }
+  std::size_t on_chunk_body_impl(uint64_t, View data, error_code& error) override {
+    return on_body_impl(data, error);
+  }
+  void on_response_impl(int, View, int, error_code&) override {}
+  void on_header_impl(error_code&) override {}
+  void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
+  void on_finish_impl(error_code&) override {}
+
+  const HttpLimits& limits_;
+  Request& request_;
+  Line kind_ = Line::kRequest;           // of the line that is being read
+  std::string line_;                     // what has come of it
+  std::string lines_;                    // whole ones that Beast has not got
+  std::size_t line_bytes_ = 0;           // of the head, then of chunk extensions and trailers
+  std::size_t fields_ = 0;               // headers, then trailers
+  uint64_t left_ = 0;                    // bytes of the body or of the chunk that are still to come
+  std::string authority_;                // of a target in absolute form
+  bool closes_ = false, keeps_ = false;  // named by Connection
+};
+
+RequestReader::RequestReader(const HttpLimits& limits) : limits_(limits) {
+  restart();
 }
 
-void RequestReader::content_length(std::string_view value) {
-  const char* end = value.data() + value.size();
-  const auto parsed = std::from_chars(value.data(), end, head_.length);  // takes no sign and no space
-  if (parsed.ec != std::errc{} || parsed.ptr != end) {
-    return refuse(400, "Content-Length must be one number, got '" + printable(value, 40) + "'");
-  }
+RequestReader::~RequestReader() = default;
+
+void RequestReader::restart() {
+  request_ = {};
+  parser_ = std::make_unique<Parser>(limits_, request_);
 }
 
-void RequestReader::connection_options(std::string_view value) {
-  while (!value.empty()) {
-    const std::size_t comma = std::min(value.find(','), value.size());
-    const std::string_view option = trimmed(value.substr(0, comma));
-    close_ = close_ || same_letters(option, "close");
-    keep_ = keep_ || same_letters(option, "keep-alive");
-    value.remove_prefix(std::min(comma + 1, value.size()));
-  }
+std::size_t RequestReader::take(std::string_view bytes) {
+  return parser_->take(bytes);
 }
 
-void RequestReader::end_head() {
-  const std::string* host = head_.find("host");
-  if (!host && head_.minor >= 1) return refuse(400, "the header Host is missing");
-  if (!authority_.empty() && (!host || !same_letters(*host, authority_))) {
-    return refuse(400, "the target and the header Host name different hosts");
-  }
-  const bool has_length = head_.find("content-length");
-  if (head_.chunked && has_length) return refuse(400, "Content-Length and Transfer-Encoding come together");
-  if (head_.chunked && head_.minor == 0) return refuse(400, "Transfer-Encoding is not part of HTTP/1.0");
-  if (head_.length > limits_.body_bytes) {
-    return refuse(413, "the body is longer than " + std::to_string(limits_.body_bytes) + " bytes");
-  }
-  head_.keep_alive = !close_ && (head_.minor >= 1 || keep_);
-  head_.expects_continue = head_.expects_continue && head_.minor >= 1 && head_.has_body();
-  line_bytes_ = 0;
-  left_ = head_.length;
-  phase_ = head_.chunked ? Phase::kChunkSize : left_ > 0 ? Phase::kFixedBody : Phase::kWhole;
-}
-
-void RequestReader::chunk_size(std::string_view line) {
-  const std::string_view digits = line.substr(0, std::min(line.find(';'), line.size()));
-  const char* end = digits.data() + digits.size();
-  uint64_t size = 0;
-  const auto parsed = std::from_chars(digits.data(), end, size, 16);
-  if (parsed.ec != std::errc{} || parsed.ptr != end) {
-    return refuse(400, "a chunk's size must be hexadecimal, got '" + printable(digits, 40) + "'");
-  }
-  if (size > limits_.body_bytes - body_.size()) {
-    return refuse(413, "the body is longer than " + std::to_string(limits_.body_bytes) + " bytes");
-  }
-  left_ = size;
-  phase_ = size > 0 ? Phase::kChunkData : Phase::kTrailers;
-}
-
-// Trailers are checked and left out: what comes behind a body decides nothing.
-void RequestReader::trailer_line(std::string_view line) {
-  if (line.empty()) {
-    phase_ = Phase::kWhole;
-    return;
-  }
-  if (parse_field(line).name.empty()) return refuse(400, "a trailer must be NAME: VALUE");
-  if (++trailers_ > limits_.headers) {
-    return refuse(431, "the request has more than " + std::to_string(limits_.headers) + " trailers");
-  }
+RequestReader::Step RequestReader::step() const {
+  return parser_->step();
 }
 
 }  // namespace fathom

@@ -1,14 +1,17 @@
 // The bytes of a connection become requests, or a fault with its HTTP status. Pure: no sockets and no clock.
 //
-// Requests are parsed here and not by Beast: version 1.74 ignores transfer codings that it does not know, so
-// that the body of a request with `Transfer-Encoding: gzip` would be read as the next request. What a proxy
-// before us and we could read in two ways is refused (RFC 9112, with no leniency).
+// Beast parses the requests. Its version 1.74 is lenient in places: it ignores transfer codings that it does
+// not know, so that the body of a request with `Transfer-Encoding: gzip` would be read as the next request.
+// Our own checks around it refuse what a proxy before us and we could read in two ways (RFC 9112, with no
+// leniency).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "serve/http.h"
 
@@ -49,7 +52,8 @@ class RequestReader {
  public:
   enum class Step : uint8_t { kHead, kBody, kWhole, kFault };
 
-  explicit RequestReader(const HttpLimits& limits) : limits_(limits) {}
+  explicit RequestReader(const HttpLimits& limits);
+  ~RequestReader();
 
   // Takes what belongs to this request from the front of `bytes` and returns how many bytes that is. It stops
   // behind the head, so that the head can be judged before its body is read, and behind the body. The rest of
@@ -57,58 +61,27 @@ class RequestReader {
   std::size_t take(std::string_view bytes);
 
   Step step() const;
-  bool started() const { return started_; }  // a byte of this request has come
-  const RequestHead& head() const { return head_; }
-  const HttpFault& fault() const { return fault_; }
-  std::size_t body_size() const { return body_.size(); }  // so far
+  bool started() const { return request_.started; }  // a byte of this request has come
+  const RequestHead& head() const { return request_.head; }
+  const HttpFault& fault() const { return request_.fault; }
+  std::size_t body_size() const { return request_.body.size(); }  // so far
   // The body of a whole request, once.
-  std::string take_body() { return std::move(body_); }
+  std::string take_body() { return std::move(request_.body); }
   // Makes ready for the next request.
   void restart();
 
  private:
-  enum class Phase : uint8_t {
-    kRequestLine,
-    kHeaders,
-    kFixedBody,
-    kChunkSize,
-    kChunkData,
-    kChunkEnd,
-    kTrailers,
-    kWhole,
-    kFault,
+  class Parser;  // derives from Beast's
+  struct Request {
+    bool started = false;
+    RequestHead head;
+    std::string body;
+    HttpFault fault;
   };
 
-  bool in_head() const { return phase_ == Phase::kRequestLine || phase_ == Phase::kHeaders; }
-  std::size_t take_line(std::string_view bytes);
-  std::size_t take_data(std::string_view bytes);
-  const char* line_fault(char c) const;
-  void count_line_byte();
-  void end_line(std::string_view line);
-  void request_line(std::string_view line);
-  void target(std::string_view text);
-  void header_line(std::string_view line);
-  void singleton(std::string_view name, std::string_view value);
-  void end_head();
-  void content_length(std::string_view value);
-  void connection_options(std::string_view value);
-  void chunk_size(std::string_view line);
-  void trailer_line(std::string_view line);
-  void refuse(int status, std::string message);
-
   HttpLimits limits_;
-  Phase phase_ = Phase::kRequestLine;
-  bool started_ = false;
-  std::string line_;            // what has come of the line that is being read
-  std::size_t line_bytes_ = 0;  // of lines so far: of the head, then of chunk extensions and trailers
-  std::size_t trailers_ = 0;
-  uint64_t left_ = 0;                  // bytes of the body or of the chunk that are still to come
-  std::string authority_;              // of a target in absolute form
-  unsigned seen_ = 0;                  // which headers that may come once have come
-  bool close_ = false, keep_ = false;  // named by Connection
-  RequestHead head_;
-  std::string body_;
-  HttpFault fault_;
+  Request request_;
+  std::unique_ptr<Parser> parser_;  // fills request_
 };
 
 }  // namespace fathom

@@ -80,6 +80,7 @@ TEST(HttpFraming, ReadsChunks) {
   EXPECT_EQ(read(chunked("1\r\na\r\n00A;x=\"y\"\r\n0123456789\r\n000\r\n\r\n")),
             Outcome{"POST /p| a0123456789"});
   EXPECT_EQ(read(chunked("1\r\na\r\n0\r\nX: y\r\nContent-Length: 9\r\n\r\n")), Outcome{"POST /p| a"});
+  EXPECT_EQ(read(chunked("1\r\na\r\n0\r\nTransfer-Encoding: gzip\r\n\r\n")), Outcome{"POST /p| a"});
   EXPECT_EQ(read(chunked("0\r\n\r\n")), Outcome{"POST /p| "});
   EXPECT_EQ(read(head("transfer-encoding:  CHUNKED \r\n") + "0\r\n\r\n"), Outcome{"POST /p| "});
   std::string many, text;
@@ -121,27 +122,31 @@ TEST(HttpFraming, RefusesWhatCanBeReadInTwoWays) {
       {"chunked twice in one", head("Transfer-Encoding: chunked, chunked\r\n"),
        "400: the only Transfer-Encoding"},
       {"chunked twice", head("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
-       "400: the header transfer-encoding comes twice"},
+       "400: Transfer-Encoding must come once"},
       {"chunked and identity", head("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"),
-       "400: the header transfer-encoding comes twice"},
+       "400: Transfer-Encoding must come once"},
       {"identity", head("Transfer-Encoding: identity\r\n"), "400: the only Transfer-Encoding"},
       {"xchunked", head("Transfer-Encoding: xchunked\r\n"), "400: the only Transfer-Encoding"},
       {"chunked;q=1", head("Transfer-Encoding: chunked;q=1\r\n"), "400: the only Transfer-Encoding"},
+      {"identity and chunked", head("Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n"),
+       "400: the header transfer-encoding comes twice"},
+      {"gzip and a length", head("Transfer-Encoding: gzip\r\nContent-Length: 3\r\n"),
+       "400: the only Transfer-Encoding"},
       {"empty coding", head("Transfer-Encoding:\r\n"), "400: the only Transfer-Encoding"},
       {"vertical tab before chunked",
        head("Transfer-Encoding: \x0b"
             "chunked\r\n"),
        "400: a line has a control"},
       {"chunked and a length", head("Transfer-Encoding: chunked\r\nContent-Length: 3\r\n"),
-       "400: Content-Length and Transfer-Encoding"},
+       "400: Content-Length must be one number, once, and without Transfer-Encoding"},
       {"a length and chunked", head("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n"),
-       "400: Content-Length and Transfer-Encoding"},
+       "400: Transfer-Encoding must come once, and without Content-Length"},
       {"chunked and a length of 0", head("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n"),
-       "400: Content-Length and Transfer-Encoding"},
+       "400: Transfer-Encoding must come once, and without Content-Length"},
       {"chunked in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
        "400: Transfer-Encoding is not part"},
       {"two lengths", head("Content-Length: 3\r\nContent-Length: 4\r\n"),
-       "400: the header content-length comes twice"},
+       "400: Content-Length must be one number, once"},
       {"the same length twice", head("Content-Length: 3\r\nContent-Length: 3\r\n"),
        "400: the header content-length comes twice"},
       {"two lengths in one", head("Content-Length: 3, 3\r\n"), "400: Content-Length must be one number"},
@@ -186,6 +191,7 @@ TEST(HttpFraming, RefusesWhatCanBeReadInTwoWays) {
        "400: the header authorization comes twice"},
       {"two types", get + "Content-Type: text/plain\r\nContent-Type: application/json\r\n\r\n",
        "400: the header content-type comes twice"},
+      {"no list in Connection", head("Connection: \"close\"\r\n"), "400: Connection and Proxy-Connection"},
       {"another Expect", head("Expect: gold\r\n"), "417: the only Expect"},
   };
   for (const Hostile& hostile : cases) {
@@ -246,6 +252,11 @@ TEST(HttpFraming, RefusesBadChunks) {
       {"bare CR behind the size", "1\ra\r\n0\r\n\r\n", "400: a CR in a line"},
       {"bare LF at the end", "0\r\n\n", "400: a line ends with LF"},
       {"a long extension", "1;" + std::string(300, 'e') + "\r\na\r\n", "400: a chunk's size and extensions"},
+      {"a space before an extension", "1 ;e\r\na\r\n", "400: a chunk's size must be hexadecimal"},
+      {"no name of an extension", "1;=e\r\na\r\n", "400: a chunk's size must be hexadecimal"},
+      {"no quote ends an extension", "1;e=\"\r\na\r\n", "400: a chunk's size must be hexadecimal"},
+      {"no quote ends the last extension", "0;e=\"\r\nX: \"\r\n\r\n",
+       "400: a chunk's size must be hexadecimal"},
       {"a control character in an extension", "1;\x01\r\na\r\n", "400: a line has a control"},
       {"a trailer without a colon", "0\r\nX\r\n\r\n", "400: a trailer must be"},
       {"a trailer with a space before the colon", "0\r\nX : a\r\n\r\n", "400: a trailer must be"},
@@ -316,6 +327,8 @@ TEST(HttpFraming, KeepsTheConnectionOrNot) {
   EXPECT_FALSE(keeps("1.1", "Connection: keep-alive\r\nConnection: close\r\n"));
   EXPECT_FALSE(keeps("1.0", ""));
   EXPECT_TRUE(keeps("1.0", "Connection: Keep-Alive\r\n"));
+  EXPECT_FALSE(keeps("1.0", "Connection: keep-alive, close\r\n"));
+  EXPECT_FALSE(keeps("1.0", "Proxy-Connection: keep-alive\r\n"));
 }
 
 }  // namespace
