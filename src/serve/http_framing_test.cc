@@ -275,6 +275,16 @@ TEST(HttpFraming, RefusesBadChunks) {
   expect_fault(chunked(trailers), "431: the request has more than 8 trailers", "many trailers");
 }
 
+// Faults are logged, and prompts are not.
+TEST(HttpFraming, FaultsDoNotQuoteTheBody) {
+  const std::string bytes = chunked("{\"prompt\": \"a secret\"}\r\n");
+  RequestReader reader(kSmall);
+  for (std::string_view left = bytes; !left.empty() && reader.step() != RequestReader::Step::kFault;)
+    left.remove_prefix(reader.take(left));
+  ASSERT_EQ(reader.step(), RequestReader::Step::kFault);
+  EXPECT_EQ(reader.fault().message, "a chunk's size must be hexadecimal and its extensions ;NAME=VALUE");
+}
+
 TEST(HttpFraming, BoundsTheHead) {
   const std::string first = "GET / HTTP/1.1\r\nHost: h\r\nX: ";
   const size_t room = kSmall.header_bytes - first.size() - 4;
