@@ -63,7 +63,7 @@ TEST_F(LoraRuns, FactorsLearnAndTheBaseStays) {
 // learn.
 TEST_F(LoraRuns, DistilsFromTheBaseWithoutFactors) {
   const char* more =
-      R"("lora": {"rank": 4}, "method": {"name": "harm_order", "objective": "distill", "share": "fixed", "share_end": 1})";
+      R"("lora": {"rank": 4}, "method": {"name": "harm_order", "objective": "distill", "share": "fixed", "share_end": 1, "kept": 1})";
   Run run(recipe(more), folder_.at("run"));
   const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
   const TrainStep data = make_step(*run.data.train, 0, shape);
@@ -78,7 +78,7 @@ TEST_F(LoraRuns, DistilsFromTheBaseWithoutFactors) {
 TEST_F(LoraRuns, AListAtAFixedBudgetComesNearerToTheBase) {
   const char* more =
       R"("lora": {"rank": 4}, "schedule_steps": 60, "init": {"std": 0.2}, "method": {"name": "harm_order",
-         "objective": "distill", "share": "fixed", "share_end": 0.6})";
+         "objective": "distill", "share": "fixed", "share_end": 0.6, "kept": 0.6})";
   Run run(recipe(more), folder_.at("run"));
   const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
   const TrainStep data = make_step(*run.data.train, 0, shape);
