@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "infer/ratio_of_sums.h"
 #include "model/flops.h"
 #include "model/weights.h"
 
@@ -122,15 +123,12 @@ class ListDial final : public Dial {
   float apart() const override { return kFree; }
   CalibrationPoint turn(float share) override {
     Thresholds thresholds = list_.without(dropped(share), 2 * config_.layers);
-    double ran = 0, dense = 0;
-    for (const SequenceWork& work : each(text_, thresholds)) {
-      ran += work.ran;
-      dense += work.dense;
-    }
+    const std::vector<SequenceWork> work = each(text_, thresholds);
+    const RatioOfSums beta = ratio_of_sums<SequenceWork>(work, &SequenceWork::ran, &SequenceWork::dense);
     int64_t attention = 0;
     for (size_t unit = 0; unit < thresholds.size(); unit += 2) attention += thresholds[unit] < 0;
     const auto held = static_cast<float>(attention) / static_cast<float>(config_.layers);
-    return point_of({.beta = static_cast<float>(ran / dense), .held = held}, std::move(thresholds));
+    return point_of({.beta = static_cast<float>(beta.value), .held = held}, std::move(thresholds));
   }
   std::vector<SequenceWork> each(const CalibrationText& text, const Thresholds& thresholds) const override {
     std::vector<uint8_t> units;
@@ -231,18 +229,10 @@ std::vector<float> falling_budgets(const CalibrateOptions& options) {
   return budgets;
 }
 
-// A ratio of sums over sequences, which differ in length, and the error of their residuals.
 void add_kind(const std::vector<SequenceWork>& sequences, CalibrationPoint& point) {
-  double ran = 0, dense = 0, squares = 0;
-  for (const SequenceWork& each : sequences) {
-    ran += each.ran;
-    dense += each.dense;
-  }
-  const double beta = ran / dense;
-  for (const SequenceWork& each : sequences) squares += std::pow(each.ran - beta * each.dense, 2);
-  const auto n = static_cast<double>(sequences.size());
-  point.of_kinds.push_back(static_cast<float>(beta));
-  point.errors_of_kinds.push_back(n < 2 ? NAN : static_cast<float>(std::sqrt(squares * n / (n - 1)) / dense));
+  const RatioOfSums beta = ratio_of_sums<SequenceWork>(sequences, &SequenceWork::ran, &SequenceWork::dense);
+  point.of_kinds.push_back(static_cast<float>(beta.value));
+  point.errors_of_kinds.push_back(static_cast<float>(beta.error));
 }
 
 void check(const Dial& dial, const CalibrateOptions& options, CalibrationPoint& point) {

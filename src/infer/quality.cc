@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "infer/ratio_of_sums.h"
 #include "infer/stoppable_policy.h"
 #include "ops/loss/cross_entropy.h"
 #include "tensor/arena.h"
@@ -103,17 +104,9 @@ class Comparison {
   const CalibrationRunOptions& options_;
 };
 
-// A ratio of sums over sequences, which differ in length: the error of their residuals.
 Estimate estimate(const std::vector<Sums>& all, double Sums::*what) {
-  double sum = 0, tokens = 0, squares = 0;
-  for (const Sums& each : all) {
-    sum += each.*what;
-    tokens += each.tokens;
-  }
-  const auto n = static_cast<double>(all.size());
-  const double mean = sum / tokens;
-  for (const Sums& each : all) squares += std::pow(each.*what - mean * each.tokens, 2);
-  return {mean, std::sqrt(squares * n / (n - 1)) / tokens, static_cast<int64_t>(all.size())};
+  const RatioOfSums mean = ratio_of_sums<Sums>(all, what, &Sums::tokens);
+  return {mean.value, mean.error, std::ssize(all)};
 }
 
 // What the limit is compared with, in the limit's own unit.
