@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::vector<std::string> servers, fields;
   std::string clients = "1", rates, text, plot, plotted = "total";
-  int64_t requests = 0, prompt_tokens = 128, new_tokens = 128, vocab = 32000, seed = 1, rounds = 1, warm = 1,
-          pid = 0;
+  int64_t requests = 0, prompt_tokens = 128, new_tokens = 128, vocab = 32000, seed = 1, arrival_seed = -1,
+          rounds = 1, warm = 1, pid = 0;
   double seconds = 30;
   bool json = false;
 };
@@ -132,7 +132,7 @@ class Measurement {
     std::vector<double> arrivals;
     int64_t requests = o_.requests > 0 ? o_.requests : static_cast<int64_t>(2 * load);
     if (open_) {
-      arrivals = poisson_arrivals(load, o_.seconds, static_cast<uint64_t>(o_.seed * 1000 + round));
+      arrivals = poisson_arrivals(load, o_.seconds, static_cast<uint64_t>(arrival_seed() * 1000 + round));
       requests = std::ssize(arrivals);
     }
     const LoadPlan ready = plan(line, load, std::move(arrivals), requests);
@@ -144,6 +144,8 @@ class Measurement {
                    static_cast<int>(round + 1), tokens_per_second(run));
     return run;
   }
+
+  int64_t arrival_seed() const { return o_.arrival_seed < 0 ? o_.seed : o_.arrival_seed; }
 
   const Options& o_;
   const bool open_;
@@ -169,6 +171,8 @@ bool parse(Options& o, const std::vector<std::string>& arguments) {
   args.text("--text", o.text, "FILE", "Prompts are pieces of it (default: random tokens)");
   args.integer("--vocab", o.vocab, "Random tokens are below", 1000, 10'000'000);
   args.integer("--seed", o.seed, "Of prompts and arrivals", 0, INT32_MAX);
+  args.integer("--arrival-seed", o.arrival_seed,
+               "Of arrivals alone: at another rate the same ones, stretched (default: --seed)", 0, INT32_MAX);
   args.integer("--rounds", o.rounds, "Of every run, in turns", 1, 1000);
   args.integer("--warm", o.warm, "Requests before, at once, that are not counted", 0, 1000);
   args.integer("--pid", o.pid, "The server's process: its CPU time by thread is shown", 0, INT32_MAX);

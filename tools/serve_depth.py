@@ -3,7 +3,7 @@
 
     tools/serve_depth.py -m SmolLM2-135M-Instruct.Q4_1.gguf --adapter models/smollm2-135m-priced --plot depth.png
 
-Requests arrive by a Poisson process, the same for the three. Loads are shares of the capacity at budget 1, which is measured
+Requests arrive by a Poisson process, the same for the three and, stretched, at every load. Loads are shares of the capacity at budget 1, which is measured
 first: every place of the server busy. The load gain of a line is how far beyond the capacity its 95th percentile is no
 higher than that of budget 1 at the capacity. Runs that other programs disturb are made again (see serve_bench.py)."""
 import argparse
@@ -50,7 +50,7 @@ def measure(args, rates, target, lines):
         for rate in rates:
             results.append(undisturbed(args, [process], lambda: load(
                 args, {"fathom": port}, "--rate", f"{rate:.3f}", "--seconds", str(args.seconds), "--prompt-tokens",
-                str(args.prompt), "--seed", str(next(seed)), *fields)))
+                str(args.prompt), "--seed", str(next(seed)), "--arrival-seed", str(args.seed), *fields)))
             found, others = results[-1]
             cells = [f"{each['total_seconds']['p95']:.2f}" for each in found]
             show([f"{rate:.2f}", *cells, f"{found[2]['mean_budget']:.3f}", f"{100 * others:.0f} %"])
@@ -88,8 +88,9 @@ def main():
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--loads", default=LOADS, help="shares of the capacity; 1 is among them")
-    parser.add_argument("--target", type=float, default=0.5,
+    parser.add_argument("--target", type=float, default=0.55,
                         help="the time between tokens that auto keeps to, as a share of that with every place busy")
+    parser.add_argument("--seed", type=int, default=1, help="of the arrivals")
     parser.add_argument("--others", type=float, default=0.05, help="share of the CPU time that other programs may take")
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet moment")

@@ -52,8 +52,8 @@ TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
   }
 }
 
-// Copies to the host while `answers` answers of ten tokens are written, sampled.
-uint64_t copies_of(int answers) {
+// Copies to the device and back while `answers` answers of ten tokens are written, sampled.
+std::pair<uint64_t, uint64_t> copies_of(int answers) {
   EngineRig rig(R"({"name": "dense"})", cache_of(9), tiny_config(), Device::kGuarded);
   Batcher batcher(rig.many.feeder, roomy());
   std::vector<Answer> all;
@@ -64,10 +64,11 @@ uint64_t copies_of(int answers) {
     request.sampler.temperature = 1;
     for (Answer& answer : submit(batcher, request)) all.push_back(std::move(answer));
   }
-  const uint64_t before = rig.many.feeder.context().transfers().to_host;
+  const Transfers before = rig.many.feeder.context().transfers();
   while (batcher.step()) {
   }
-  return rig.many.feeder.context().transfers().to_host - before;
+  const Transfers after = rig.many.feeder.context().transfers();
+  return {after.to_device - before.to_device, after.to_host - before.to_host};
 }
 
 TEST(GuardedEngine, MoreAnswersAreNoMoreCopies) {

@@ -66,8 +66,11 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
          options_.sequences, options_.context, error.what());
   }
   const Shape lists{options_.sequences, options_.context};
-  lengths_ = Tensor::owned(device, DType::kI32, {config.layers, options_.sequences});
-  taken_ = Tensor::owned(device, DType::kI32, {config.layers, options_.sequences});
+  const int64_t each = config.layers * options_.sequences;
+  numbers_ = Tensor::owned(device, DType::kI32, {(2 + pages_each) * each});
+  lengths_ = numbers_.rows(0, each).reshape({config.layers, options_.sequences});
+  taken_ = numbers_.rows(each, each).reshape({config.layers, options_.sequences});
+  const Tensor tables = numbers_.rows(2 * each, pages_each * each).reshape({each, pages_each});
   layers_.resize(static_cast<size_t>(config.layers));
   for (int64_t index = 0; index < config.layers; ++index) {
     copied_.push_back(copied_layer(config, index));
@@ -78,11 +81,11 @@ KvCache::KvCache(Context& ctx, const ModelConfig& config, const KvCacheOptions& 
     layer.view.positions = Tensor::owned(device, DType::kI32, lists);
     layer.view.lengths = lengths_.rows(index, 1).reshape({options_.sequences});
     if (options_.key_bias) layer.view.bias = Tensor::owned(device, DType::kF32, lists);
-    layer.pages = {.table = Tensor::owned(device, DType::kI32, {options_.sequences, pages_each}),
+    layer.pages = {.table = tables.rows(index * options_.sequences, options_.sequences),
                    .taken = taken_.rows(index, 1).reshape({options_.sequences}),
                    .page = kPage};
     layer.held.resize(static_cast<size_t>(options_.sequences));
-    for (Held& each : layer.held) each.pages.reserve(static_cast<size_t>(pages_each));
+    for (Held& held : layer.held) held.pages.reserve(static_cast<size_t>(pages_each));
   }
 }
 
@@ -210,7 +213,7 @@ void KvCache::reserve(Context& ctx, int32_t sequence, int64_t rows) {
     while (static_cast<int64_t>(mine.pages.size()) < pages_for(mine.slots)) {
       const auto next = static_cast<int64_t>(mine.pages.size());
       mine.pages.push_back(pool_.take(index, next));
-      write_page(ctx, index, sequence, next);
+      write_page(index, sequence, next);
     }
   }
 }
@@ -222,7 +225,7 @@ void KvCache::copy_last_page(Context& ctx, int64_t layer, int32_t sequence) {
   const int32_t old = page;
   page = pool_.take(layer, index);
   pool_.release(old);
-  write_page(ctx, layer, sequence, index);
+  write_page(layer, sequence, index);
   const Device device = ctx.device();
   for (Tensor* pool : {&this->layer(layer).k, &this->layer(layer).v}) {
     const int64_t bytes = kPage * slot_bytes(*pool);
@@ -243,10 +246,16 @@ void KvCache::copy_last_page(Context& ctx, int64_t layer, int32_t sequence) {
   }
 }
 
+void KvCache::send_changes(Context& ctx) {
+  write_numbers(ctx, numbers_, changes_);
+  changes_.clear();
+}
+
 void KvCache::append(Context& ctx, int64_t layer, const Batch& batch, const NewEntries& entries) {
   const int64_t below = entries.others_share ? copied_[static_cast<size_t>(layer)] : -1;
   if (entries.others_share && below < 0)
     fail("no layer below layer {} has its RoPE: there are no entries to share", layer);
+  send_changes(ctx);
   skips_ = skips_ || !entries.own.is_all();
   shares_ = shares_ || entries.others_share;
   append_kv(ctx, this->layer(layer), layers_[static_cast<size_t>(layer)].pages, entries.k, entries.v,

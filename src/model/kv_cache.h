@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/page_pool.h"
 #include "ops/attention/append_kv.h"
+#include "ops/rows/write_numbers.h"
 
 namespace fathom {
 
@@ -73,6 +74,10 @@ class KvCache {
   // Would reserve() find room, in the context and in the pool, if every row left an entry in every layer?
   bool fits(int32_t sequence, int64_t rows) const;
 
+  // Sends what reserve(), fork() and truncate() changed in the lists since the last pass: in one copy,
+  // however many sequences changed. A pass begins with it; append() and whatever reads the lists do it, too.
+  void send_changes(Context& ctx);
+
   // Appends to the lists of one layer, in the pass after reserve().
   void append(Context& ctx, int64_t layer, const Batch& batch, const NewEntries& entries);
 
@@ -126,11 +131,12 @@ class KvCache {
   void check_kept(int32_t sequence, int64_t position) const;
   bool copies_page(const Held& held) const;
   int64_t pages_needed(int32_t sequence, int64_t rows) const;
-  void write_page(Context& ctx, int64_t layer, int32_t sequence, int64_t index);
+  void write(const Tensor& list, int64_t index, int64_t value);
+  void write_page(int64_t layer, int32_t sequence, int64_t index);
   void copy_last_page(Context& ctx, int64_t layer, int32_t sequence);
   void keep_entries(Context& ctx, int64_t layer, int32_t sequence, int64_t position);
   void keep_slots(Held& held, int64_t slots);
-  int64_t length(Context& ctx, int64_t layer, int32_t sequence) const;
+  int64_t length(Context& ctx, int64_t layer, int32_t sequence);
   int64_t entries_before(Context& ctx, int64_t layer, int32_t sequence, int64_t position);
   int64_t own_slots(Context& ctx, int64_t layer, int32_t sequence, int64_t entries);
   int64_t last_position(Context& ctx, int64_t layer, int32_t sequence);
@@ -142,7 +148,10 @@ class KvCache {
   std::vector<int64_t> copied_;   // (layers): copied_layer() of each
   PagePool pool_;
   std::vector<Layer> layers_;
-  Tensor lengths_, taken_;  // i32 (layers, sequences): entries listed; slots of own pages that they took
+  // i32, one tensor: lengths_ and taken_ (layers, sequences), entries listed and the slots of own pages that
+  // they took; then the tables of all layers' pages.
+  Tensor numbers_, lengths_, taken_;
+  std::vector<NumberWrite> changes_;  // of numbers_, not yet on the device
   std::vector<int64_t> rows_;
   bool skips_ = false, shares_ = false;  // has a row left nothing; has one listed the slot below?
   std::vector<int32_t> host_;            // scratch, CUDA only

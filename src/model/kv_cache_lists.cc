@@ -1,5 +1,6 @@
 // The cache's lists and pages as they are forked, cut and settled: on the host, a sequence at a time.
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 #include "model/kv_cache.h"
@@ -7,11 +8,6 @@
 
 namespace fathom {
 namespace {
-
-void write_one(Context& ctx, Tensor& list, int64_t index, int64_t value) {
-  const auto number = static_cast<int32_t>(value);
-  copy_bytes(ctx, list.data<int32_t>() + index, ctx.device(), &number, Device::kCpu, sizeof number);
-}
 
 int32_t read_one(Context& ctx, const Tensor& list, int64_t index) {
   int32_t number = 0;
@@ -51,6 +47,7 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
   position = std::clamp<int64_t>(position, 0, rows(from));
   settle(ctx, from);  // it may give pages back, so it comes before the check
   check_kept(from, position);
+  send_changes(ctx);  // the tables are copied on the device
   for (int64_t index = 0; index < static_cast<int64_t>(layers_.size()); ++index) {
     Layer& layer = layers_[static_cast<size_t>(index)];
     const int64_t kept = entries_before(ctx, index, from, position);
@@ -59,8 +56,8 @@ void KvCache::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
     copy_row(ctx, layer.view.positions, from, to, kept);
     if (layer.view.bias) copy_row(ctx, layer.view.bias, from, to, kept);
     copy_row(ctx, layer.pages.table, from, to, pages_for(slots));
-    write_one(ctx, layer.view.lengths, to, kept);
-    write_one(ctx, layer.pages.taken, to, slots);
+    write(layer.view.lengths, to, kept);
+    write(layer.pages.taken, to, slots);
     const Held& source = held(index, from);
     Held& mine = held(index, to);
     mine.pages.assign(source.pages.begin(), source.pages.begin() + pages_for(slots));
@@ -105,8 +102,8 @@ void KvCache::truncate_layer(Context& ctx, int64_t layer, int32_t sequence, int6
 void KvCache::keep_entries(Context& ctx, int64_t layer, int32_t sequence, int64_t position) {
   const int64_t kept = entries_before(ctx, layer, sequence, position);
   const int64_t slots = own_slots(ctx, layer, sequence, kept);
-  write_one(ctx, lengths_, layer * options_.sequences + sequence, kept);
-  write_one(ctx, taken_, layer * options_.sequences + sequence, slots);
+  write(lengths_, layer * options_.sequences + sequence, kept);
+  write(taken_, layer * options_.sequences + sequence, slots);
   keep_slots(held(layer, sequence), slots);
 }
 
@@ -120,7 +117,8 @@ void KvCache::keep_slots(Held& held, int64_t slots) {
   if (held.gone == 0) held.gone_rows = 0;
 }
 
-int64_t KvCache::length(Context& ctx, int64_t layer, int32_t sequence) const {
+int64_t KvCache::length(Context& ctx, int64_t layer, int32_t sequence) {
+  send_changes(ctx);
   return read_one(ctx, lengths_, layer * options_.sequences + sequence);
 }
 
@@ -156,6 +154,7 @@ int64_t KvCache::last_position(Context& ctx, int64_t layer, int32_t sequence) {
 
 // The first `count` numbers of a row: in place on the CPU, else a copy.
 std::span<int32_t> KvCache::read(Context& ctx, Tensor& list, int64_t row, int64_t count) {
+  send_changes(ctx);
   int32_t* data = list.data<int32_t>() + row * list.dim(1);
   const auto size = static_cast<size_t>(count);
   if (ctx.device() == Device::kCpu) return {data, size};
@@ -164,10 +163,20 @@ std::span<int32_t> KvCache::read(Context& ctx, Tensor& list, int64_t row, int64_
   return host_;
 }
 
-void KvCache::write_page(Context& ctx, int64_t layer, int32_t sequence, int64_t index) {
-  Tensor& table = layers_[static_cast<size_t>(layer)].pages.table;
-  write_one(ctx, table, sequence * table.dim(1) + index,
-            held(layer, sequence).pages[static_cast<size_t>(index)]);
+// list: a part of numbers_.
+void KvCache::write(const Tensor& list, int64_t index, int64_t value) {
+  const int64_t at = list.data<int32_t>() - std::as_const(numbers_).data<int32_t>() + index;
+  const auto number = static_cast<int32_t>(value);
+  if (numbers_.device() == Device::kCpu) {
+    numbers_.data<int32_t>()[at] = number;
+  } else {
+    changes_.push_back({static_cast<int32_t>(at), number});
+  }
+}
+
+void KvCache::write_page(int64_t layer, int32_t sequence, int64_t index) {
+  const Tensor& table = layers_[static_cast<size_t>(layer)].pages.table;
+  write(table, sequence * table.dim(1) + index, held(layer, sequence).pages[static_cast<size_t>(index)]);
 }
 
 }  // namespace fathom

@@ -160,6 +160,7 @@ Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, 
 
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,
                PolicyState& state) {
+  cache.send_changes(ctx);
   return logits_of({ctx, model, batch, policy, state}, &cache);
 }
 

@@ -18,8 +18,10 @@ int64_t without_place(int64_t running, int64_t waiting, int64_t places) {
 }
 
 float auto_budget(const std::vector<float>& grid, float floor, double target_seconds, const Load& load) {
+  // At full depth a token would take token_seconds / budget. Compared with that, not with token_seconds:
+  // answers that are fast because they skip are no reason to run everything.
   double wanted = 1;
-  if (load.token_seconds > target_seconds) wanted = load.budget * target_seconds / load.token_seconds;
+  if (load.token_seconds > 0) wanted = load.budget * target_seconds / load.token_seconds;
   if (load.waiting > 0) {
     const auto places = static_cast<double>(load.places);
     wanted = std::min(wanted, places / (places + static_cast<double>(load.waiting)));

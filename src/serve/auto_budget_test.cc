@@ -27,6 +27,13 @@ TEST(AutoBudget, SlowTokensLowerIt) {
   EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.11, .budget = 0.8}), 0.7f);
 }
 
+// Answers at 0.7 take 0.09 s a token; at full depth they would take 0.129 s, more than the target.
+TEST(AutoBudget, TokensThatAreFastBecauseTheySkipKeepTheirBudget) {
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.09, .budget = 0.7}), 0.7f);
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.075, .budget = 0.7}), 0.9f);
+  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.07, .budget = 0.7}), 1.0f);
+}
+
 TEST(AutoBudget, AQueueLowersIt) {
   EXPECT_EQ(chosen({.waiting = 1, .places = 32}), 0.95f);
   EXPECT_EQ(chosen({.waiting = 8, .places = 32}), 0.8f);

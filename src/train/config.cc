@@ -94,7 +94,8 @@ void check_lora(const LoraConfig& lora) {
   require(!rounds || lora.dropout == 0,
           "lora.round trains the factors inside the weights, where lora.dropout must be 0, got {}",
           lora.dropout);
-  require(lora.rank > 0 || (lora.alpha == 0 && lora.targets.empty() && lora.dropout == 0 && !rounds),
+  require(lora.rank > 0 ||
+              (lora.alpha == 0 && lora.targets.empty() && lora.dropout == 0 && !rounds && lora.start.empty()),
           "lora.rank must be at least 1 where lora has other keys, got 0");
   check_lora_targets(lora.targets, "lora.targets");
 }

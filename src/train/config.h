@@ -51,6 +51,7 @@ struct LoraConfig {
   std::vector<std::string> targets;
   float dropout = 0;
   MergeRounding round = MergeRounding::kNone;
+  std::string start;
 
   template <class V>
   void visit(V& v) {
@@ -62,6 +63,7 @@ struct LoraConfig {
     v("dropout", dropout, "share of the factors' input that is dropped in training");
     v("round", round,
       "what weights with their factors in them are rounded to in every step, and stored as: none, or q4_1");
+    v("start", start, "a LoRA's folder whose factors training begins with; empty: A is random, B is 0");
   }
   float scaled_alpha() const { return alpha > 0 ? alpha : static_cast<float>(rank); }
 };

@@ -123,6 +123,48 @@ TEST_F(LoraRuns, ResumeIsExact) {
   }
 }
 
+TEST_F(LoraRuns, StartsFromAnotherLora) {
+  const std::string before = folder_.at("before");
+  Run first(recipe(R"("lora": {"rank": 4})"), before);
+  const std::string factors = first.run().checkpoint + "/skip/lora";
+  const auto start = [&](const std::string& lora) {
+    return recipe(fmt::format(R"("validation": {{"share": 0.1, "batches": 2}}, "lora": {})", lora));
+  };
+  const std::string going_on = fmt::format(R"({{"rank": 4, "start": "{}"}})", factors);
+  Run second(start(going_on), folder_.at("after"));
+  for (size_t i = 0; i < lora_specs(first.model).size(); ++i) {
+    EXPECT_EQ(floats_of(lora_specs(second.model)[i].factors->a),
+              floats_of(lora_specs(first.model)[i].factors->a));
+    EXPECT_EQ(floats_of(lora_specs(second.model)[i].factors->b),
+              floats_of(lora_specs(first.model)[i].factors->b));
+  }
+  Run fresh(start(R"({"rank": 4})"), folder_.at("fresh"));
+  EXPECT_LT(second.trainer->validate(), fresh.trainer->validate() - 0.02);
+
+  const auto refusal_of = [&](const std::string& lora) -> std::string {
+    try {
+      Run(start(lora), folder_.at("bad"));
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal_of(fmt::format(R"({{"rank": 3, "start": "{}"}})", factors)),
+            fmt::format("lora.start: {} has rank 4 and a scale of 1, the recipe has rank 3 and a scale of 1",
+                        factors));
+  EXPECT_EQ(refusal_of(fmt::format(R"({{"rank": 4, "alpha": 8, "start": "{}"}})", factors)),
+            fmt::format("lora.start: {} has rank 4 and a scale of 1, the recipe has rank 4 and a scale of 2",
+                        factors));
+  EXPECT_EQ(
+      refusal_of(fmt::format(R"({{"rank": 4, "targets": ["q_proj"], "start": "{}"}})", factors)),
+      fmt::format(
+          "lora.start: {} has factors for model.layers.0.self_attn.k_proj, the recipe's targets have none",
+          factors));
+  EXPECT_NE(
+      refusal_of(fmt::format(R"({{"rank": 4, "start": "{}"}})", folder_.at("nowhere"))).find("is no LoRA"),
+      std::string::npos);
+}
+
 TEST_F(LoraRuns, GuardedMemoryGivesTheSame) {
   for (const char* extra : {kSampledList, kRounded}) {
     std::vector<std::map<std::string, std::string>> files;
@@ -194,6 +236,7 @@ TEST(LoraRecipes, SayWhatIsWrong) {
   EXPECT_EQ(refused(R"({"rank": 4, "round": "q4_1", "dropout": 0.5})"),
             "lora.round trains the factors inside the weights, where lora.dropout must be 0, got 0.5");
   EXPECT_NE(refused(R"({"round": "q4_1"})"), "");
+  EXPECT_NE(refused(R"({"start": "somewhere"})"), "");
   EXPECT_NE(refused(R"({"rank": 4, "round": "q3"})"), "");
   EXPECT_EQ(refused(R"({"rank": 4, "round": "q4_1"})"), "");
   EXPECT_EQ(refused(R"({"rank": 4})"), "");

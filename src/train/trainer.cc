@@ -12,6 +12,7 @@
 #include "model/transformer.h"
 #include "ops/loss/output_loss.h"
 #include "skip/fingerprint.h"
+#include "skip/lora_files.h"
 #include "tensor/arena.h"
 
 namespace fathom {
@@ -94,10 +95,28 @@ void Trainer::add_lora(std::vector<ParameterSpec>& specs, bool merged) {
   if (config.rank == 0) return;
   model_.lora =
       initial_lora(model_.config, config.rank, config.scaled_alpha(), config.targets, recipe_.train.seed);
+  if (!config.start.empty() && !found_) start_from(config.start);
   model_.lora.dropout = config.dropout;
   if (config.round == MergeRounding::kQ4_1) model_.lora.round = DType::kQ4_1;
   std::vector<ParameterSpec> own = lora_parameters(model_, merged);
   specs.insert(specs.end(), own.begin(), own.end());
+}
+
+// The factors begin with the values of another LoRA of the same shape.
+void Trainer::start_from(const std::string& folder) {
+  Lora stored = read_lora(ctx_, folder, model_.config);
+  if (stored.rank != model_.lora.rank || stored.scale() != model_.lora.scale())
+    fail("lora.start: {} has rank {} and a scale of {}, the recipe has rank {} and a scale of {}",
+         printable(folder), stored.rank, stored.scale(), model_.lora.rank, model_.lora.scale());
+  const std::vector<LoraSpec> theirs = lora_specs(model_.config, stored);
+  const std::vector<LoraSpec> mine = lora_specs(model_.config, model_.lora);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (mine[i].factors->a.defined() != theirs[i].factors->a.defined())
+      fail("lora.start: {} has {}factors for {}, the recipe's targets have {}", printable(folder),
+           theirs[i].factors->a.defined() ? "" : "no ", mine[i].name,
+           mine[i].factors->a.defined() ? "some" : "none");
+    *mine[i].factors = *theirs[i].factors;
+  }
 }
 
 // The first samples, until there are this many tokens, a few samples in each batch: two states and the logits

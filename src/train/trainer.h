@@ -88,6 +88,7 @@ class Trainer {
     bool ended = false;  // what is fitted at the end is fitted
   };
   void add_lora(std::vector<ParameterSpec>& specs, bool merged);
+  void start_from(const std::string& folder);
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
   std::vector<Batch> first_batches(int64_t samples, int64_t most_tokens);
