@@ -50,7 +50,8 @@ def measure(args, rates, target, lines):
         for rate in rates:
             results.append(undisturbed(args, [process], lambda: load(
                 args, {"fathom": port}, "--rate", f"{rate:.3f}", "--seconds", str(args.seconds), "--prompt-tokens",
-                str(args.prompt), "--seed", str(next(seed)), "--arrival-seed", str(args.seed), *fields)))
+                str(args.prompt), "--seed", str(next(seed)), "--arrival-seed", str(args.seed), "--rounds", str(args.rounds),
+                *fields)))
             found, others = results[-1]
             cells = [f"{each['total_seconds']['p95']:.2f}" for each in found]
             show([f"{rate:.2f}", *cells, f"{found[2]['mean_budget']:.3f}", f"{100 * others:.0f} %"])
@@ -87,8 +88,9 @@ def main():
     parser.add_argument("--prompt", type=int, default=64, help="tokens")
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, default=1, help="of each point, with other arrivals; percentiles are over all of them")
     parser.add_argument("--loads", default=LOADS, help="shares of the capacity; 1 is among them")
-    parser.add_argument("--target", type=float, default=0.55,
+    parser.add_argument("--target", type=float, default=0.6,
                         help="the time between tokens that auto keeps to, as a share of that with every place busy")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals")
     parser.add_argument("--others", type=float, default=0.05, help="share of the CPU time that other programs may take")
