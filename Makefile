@@ -1,7 +1,7 @@
 # The front door: `make` builds build/fathom, `make help` lists the rest. Everything here is a few lines around CMake's
 # presets (CMakePresets.json) and the scripts in tools/.
 .DEFAULT_GOAL := build
-.PHONY: build demo serve test test-clients bench fuzz adversary asan tsan cross cuda format format-check lint install clean help packages
+.PHONY: build demo serve test test-long test-clients bench fuzz adversary asan tsan cross cuda format format-check lint install clean help packages
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -27,10 +27,15 @@ serve: build  ## SmolLM2 with its adapter (without a network: the model that shi
 	@model=$$(tools/fetch_smollm2.sh) && exec build/fathom serve -m "$$model" --adapter models/smollm2-135m-priced --alias SmolLM2 || \
 	  exec build/fathom serve -m builtin
 
-test: build/build.ninja  ## build and run every test
+test: build/build.ninja  ## build and run the tests, but for the long ones
+	@tools/install_packages.sh test
+	@cmake --build build --target tests
+	@tools/run_tests.sh build -LE long
+
+test-long: build/build.ninja  ## the long tests: SmolLM2, every recipe, every command of the documentation, the papers' tables
 	@tools/install_packages.sh test
 	@cmake --build build
-	@tools/run_tests.sh build
+	@tools/run_tests.sh build -L long
 
 test-clients: build  ## real clients against `fathom serve`: openai, lm-evaluation-harness, curl; then a soak
 	@tools/install_packages.sh clients
@@ -46,7 +51,7 @@ cross:  ## the other architecture's kernels, cross-built and run in qemu
 	@tools/install_packages.sh build cross
 	cmake --preset cross
 	@cmake --build build-cross
-	@ctest --test-dir build-cross --output-on-failure -j $(JOBS)
+	@FATHOM_SMOLLM2=none tools/run_tests.sh build-cross
 
 fuzz:  ## every parser under libFuzzer, FUZZ_SECONDS each (60)
 	@tools/install_packages.sh build fuzz

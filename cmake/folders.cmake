@@ -113,7 +113,10 @@ function(fathom_folder name)
 
   if(BUILD_TESTING)
     file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_test.cc ${PROJECT_SOURCE_DIR}/src/${name}/*/*_test.cc)
-    fathom_test(${name}_test ${name} fathom_${name} ${tests})
+    if(NOT FATHOM_CUDA)  # these would skip every case
+      list(FILTER tests EXCLUDE REGEX "cuda_test\\.cc$")
+    endif()
+    fathom_test(${name}_test ${name} fathom_${name} SOURCES ${tests})
     file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_fuzz.cc)
     foreach(fuzzer ${fuzzers})
       fathom_fuzzer(${fuzzer} fathom_${name})
@@ -121,9 +124,12 @@ function(fathom_folder name)
   endif()
 endfunction()
 
-# One GoogleTest program. Its cases are ctest's tests PREFIX.Suite.Case; under a sanitizer the program is one to four
-# tests PREFIX.0, PREFIX.1, …, because looking for leaks takes seconds at the end of every process (g++ 12 on aarch64: four).
-include(GoogleTest)
+# fathom_test(TARGET PREFIX LIBRARY [SUITES NAMES...] [LONG FILTER] SOURCES FILES...): one GoogleTest program. Its cases run
+# in parts, each a process: ctest's tests PREFIX.0, PREFIX.1, … Starting a process for every case would take longer than
+# most cases do. A suite of SUITES is a part by itself, PREFIX.SUITE: its cases share what is slow to prepare. Cases that
+# match LONG (patterns as --gtest_filter takes them) are the part PREFIX.long, which has the label `long`: `make test`
+# leaves that label out, `make test-long` runs it. Every part writes its cases to test_results/, where
+# tools/test_summary.py counts them.
 # A file, not -D: clones share what the compiler's cache has of every test that names no path.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/paths/support/test_paths.h @ONLY CONTENT [[
 #pragma once
@@ -132,32 +138,68 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/paths/support/test_paths.h @ONLY CONTE
 #define FATHOM_BINARY "@CMAKE_BINARY_DIR@/fathom"
 ]])
 function(fathom_test target prefix library)
-  if(NOT ARGN)
+  cmake_parse_arguments(arg "" "LONG" "SUITES;SOURCES" ${ARGN})
+  if(NOT arg_SOURCES)
     return()
   endif()
-  add_executable(${target} ${ARGN} ${PROJECT_SOURCE_DIR}/tests/support/heap_allocations.cc)
+  add_executable(${target} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/support/heap_allocations.cc)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${CMAKE_BINARY_DIR}/paths)
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gtest_main)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)  # a third less to wait for than -O2
   fathom_precompile(${target} tests <gtest/gtest.h>)
+  if(NOT TARGET tests)
+    add_custom_target(tests)  # all that `make test` runs
+  endif()
+  add_dependencies(tests ${target})
+
+  set(last 0)
+  if(prefix MATCHES "^(ops|skip|infer|train|eval|serve|end_to_end)$")  # the longest
+    set(last 7)
+  endif()
+  if(FATHOM_SANITIZE)  # all cases alike; looking for leaks takes seconds at the end of every process
+    set(arg_SUITES "")
+    set(arg_LONG "")
+    if(NOT prefix MATCHES "^(skip|infer|train|end_to_end)$")
+      set(last 0)
+    elseif(last)
+      set(last 3)
+    endif()
+  endif()
+  math(EXPR shards "${last} + 1")
+  list(TRANSFORM arg_SUITES APPEND ".*" OUTPUT_VARIABLE apart)
+  string(JOIN ":" apart ${apart} ${arg_LONG})
+  foreach(shard RANGE ${last})
+    fathom_test_part(${target} ${prefix} ${shard} "-${apart}" GTEST_TOTAL_SHARDS=${shards} GTEST_SHARD_INDEX=${shard})
+  endforeach()
+  foreach(suite ${arg_SUITES})
+    fathom_test_part(${target} ${prefix} ${suite} "${suite}.*")
+    set_tests_properties(${prefix}.${suite} PROPERTIES COST 50)
+  endforeach()
+  if(arg_LONG)
+    fathom_test_part(${target} ${prefix} long "${arg_LONG}")
+    set_tests_properties(${prefix}.long PROPERTIES LABELS long COST 100)
+  endif()
+endfunction()
+
+# fathom_test_part(TARGET PREFIX PART FILTER ENVIRONMENT...): ctest's test PREFIX.PART
+function(fathom_test_part target prefix part filter)
+  set(environment GTEST_BRIEF=1 GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test_results/${prefix}.${part}.xml ${ARGN})
+  if(NOT filter STREQUAL "-")  # none: GTEST_FILTER of the environment counts
+    list(APPEND environment GTEST_FILTER=${filter})
+  endif()
   if(FATHOM_SANITIZE)
     set(asan ASAN_OPTIONS=allocator_may_return_null=1)
     if(prefix STREQUAL end_to_end)  # runs many programs: leaks are looked for in the folders' own tests
       string(APPEND asan :detect_leaks=0)
     endif()
-    set(last 0)
-    if(prefix MATCHES "^(skip|infer|train|end_to_end)$")  # minutes long: in four parts
-      set(last 3)
-    endif()
-    math(EXPR shards "${last} + 1")
-    foreach(shard RANGE ${last})
-      add_test(NAME ${prefix}.${shard} COMMAND ${target})
-      set_tests_properties(${prefix}.${shard} PROPERTIES ENVIRONMENT
-                           "${asan};GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${shard}")
-    endforeach()
-  else()
-    # Asked for its cases by ctest, not by the build: a program that cannot start is then a failed test.
-    gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 TEST_PREFIX ${prefix}. DISCOVERY_MODE PRE_TEST)
+    list(APPEND environment ${asan})
+  endif()
+  add_test(NAME ${prefix}.${part} COMMAND ${target})
+  set_tests_properties(${prefix}.${part} PROPERTIES ENVIRONMENT "${environment}")
+  if(prefix STREQUAL end_to_end AND NOT FATHOM_SANITIZE)
+    # The program takes a thread for each core that it may use. Two programs with all cores would wait for each other; with
+    # one core each, the small models of these tests take a third less of the processor.
+    set_tests_properties(${prefix}.${part} PROPERTIES PROCESSOR_AFFINITY ON)
   endif()
 endfunction()
 
@@ -170,7 +212,10 @@ function(fathom_fuzzer source library)
   if(FATHOM_FUZZ)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)
   else()
-    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/replay_main.cc)
+    if(NOT TARGET replay_main)
+      add_library(replay_main OBJECT ${PROJECT_SOURCE_DIR}/tests/replay_main.cc)
+    endif()
+    target_link_libraries(${target} PRIVATE replay_main)
   endif()
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzzers)
   if(NOT TARGET fuzzers)
@@ -178,6 +223,9 @@ function(fathom_fuzzer source library)
   endif()
   add_dependencies(fuzzers ${target})
   add_test(NAME fuzz_corpus.${target} COMMAND ${target} -runs=0 ${PROJECT_SOURCE_DIR}/tests/corpus/${target})
+  if(NOT FATHOM_SANITIZE)
+    set_tests_properties(fuzz_corpus.${target} PROPERTIES LABELS long)
+  endif()
 endfunction()
 
 # build_info.cc: rewritten only when what it says changed, so that a commit rebuilds one file.
