@@ -77,6 +77,27 @@ void require_device(int index) {
     throw UserError(name + ": " + properties.name + " has no memory pools, which this build needs");
 }
 
+// Is the device gone for this process? Every later call fails alike.
+bool lost(cudaError_t error) {
+  switch (error) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorSystemNotReady:
+    case cudaErrorUnknown: return true;
+    default: return false;
+  }
+}
+
 // Waits for what is queued.
 void finish(CudaHandle& handle) {
   cuda_check(cudaStreamSynchronize(handle.stream), "a CUDA kernel or copy");
@@ -86,7 +107,12 @@ void finish(CudaHandle& handle) {
 
 void cuda_check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(error));
+  const std::string what = std::string(call) + ": " + cudaGetErrorString(error);
+  if (lost(error))
+    throw UserError("cuda: the device is lost (" + what +
+                    "); this process can no longer use it. What was written before is whole: a training goes on "
+                    "from its last checkpoint");
+  throw std::runtime_error(what);
 }
 
 void CudaHandle::open(int index) {
