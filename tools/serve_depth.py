@@ -89,16 +89,17 @@ def main():
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=1, help="of each point, with other arrivals; percentiles are over all of them")
-    parser.add_argument("--loads", default=LOADS, help="shares of the capacity; 1 is among them")
+    parser.add_argument("--loads", default=LOADS, help="shares of the capacity; with 1 among them, the first is half load and the gain is printed")
     parser.add_argument("--target", type=float, default=0.6,
                         help="the time between tokens that auto keeps to, as a share of that with every place busy")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals")
+    parser.add_argument("--capacity", type=float, help="tokens a second at budget 1, measured before: points can then be run apart")
     parser.add_argument("--others", type=float, default=0.05, help="share of the CPU time that other programs may take")
     parser.add_argument("--tries", type=int, default=3)
     parser.add_argument("--patience", type=float, default=120, help="seconds to wait for a quiet moment")
     parser.add_argument("--plot", help="FILE.png")
     args = parser.parse_args()
-    speed = capacity(args)
+    speed = args.capacity or capacity(args)
     target = args.target * args.slots / speed
     loads = [float(each) for each in args.loads.split(",")]
     print(f"capacity at budget 1: {speed:.0f} tokens/s, {speed / args.new:.2f} requests/s; target {1000 * target:.0f} ms\n")
@@ -107,6 +108,8 @@ def main():
     show(["---"] * (len(lines) + 3))
     results = measure(args, [each * speed / args.new for each in loads], target, lines)
     table = [[each["total_seconds"]["p95"] for each in found] for found, _ in results]
+    if 1.0 not in loads:
+        return 0
     bound = table[loads.index(1.0)][0]
     reach = [crossing(list(zip(loads, [row[i] for row in table])), bound) for i in range(len(lines))]
     print(f"\nat {bound:.2f} s: floor {reach[1]:.2f} and auto {reach[2]:.2f} of the capacity at budget 1, "

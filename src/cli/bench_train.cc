@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/samples.h"
+#include "model/flops.h"
 #include "train/config.h"
 #include "train/step_timer.h"
 
@@ -24,12 +25,13 @@ using Json = nlohmann::ordered_json;
 struct TrainShape {
   const char* name;
   int64_t width, layers, heads, kv_heads, ffn, vocab, batch, context;
+  bool dense_only = false;  // one model of this size at a time
 };
 constexpr TrainShape kShapes[] = {{"small", 256, 12, 4, 4, 1024, 4096, 8, 256},
                                   {"smollm2", 576, 30, 9, 3, 1536, 49152, 2, 256},
                                   {"smollm2-16k", 576, 30, 9, 3, 1536, 49152, 16, 1024},
                                   {"smollm2-64k", 576, 30, 9, 3, 1536, 49152, 64, 1024},
-                                  {"llama-1b", 2048, 16, 32, 8, 8192, 128256, 8, 2048}};
+                                  {"llama-1b", 2048, 16, 32, 8, 8192, 128256, 8, 2048, true}};
 
 const TrainShape& shape_named(const std::string& name) {
   for (const TrainShape& shape : kShapes) {
@@ -115,10 +117,14 @@ void print_table(const Json& out) {
                         speed["min"].get<double>(), speed["max"].get<double>(), v["speed_up"].get<double>(),
                         100 * v["skip_ratio"].get<double>());
   }
-  text += fmt::format("  half the rows kept gives {:.0f} % of the speed-up of half the blocks removed\n",
-                      100 * out["share_of_ideal_speed_up"].get<double>());
-  text += fmt::format("  no row kept takes {:.1f} % of the dense blocks' time, forward and backward\n",
-                      100 * out["none_kept_share_of_blocks_time"].get<double>());
+  text += fmt::format("  dense: {:.1f} TFLOP/s, two for each multiply-add of forward and backward\n",
+                      out["train_tflops"].get<double>());
+  if (out.contains("share_of_ideal_speed_up")) {
+    text += fmt::format("  half the rows kept gives {:.0f} % of the speed-up of half the blocks removed\n",
+                        100 * out["share_of_ideal_speed_up"].get<double>());
+    text += fmt::format("  no row kept takes {:.1f} % of the dense blocks' time, forward and backward\n",
+                        100 * out["none_kept_share_of_blocks_time"].get<double>());
+  }
   text += fmt::format("  peak memory of the dense step {}, of which activations {}\n",
                       bytes_text(out["peak_bytes"].get<int64_t>()),
                       bytes_text(out["activation_bytes"].get<int64_t>()));
@@ -142,7 +148,9 @@ class TrainBench {
         torch_(std::move(torch)),
         ctx_(context_options(options.device, options.threads)),
         tape_(ctx_.device()) {
-    const size_t count = ctx_.device() == Device::kCuda ? std::size(kVariants) : kEverywhere;
+    const size_t count = shape_.dense_only                ? 1
+                         : ctx_.device() == Device::kCuda ? std::size(kVariants)
+                                                          : kEverywhere;
     for (size_t v = 0; v < count; ++v) add_timer(kVariants[v]);
   }
 
@@ -165,8 +173,11 @@ class TrainBench {
     out["repeats"] = o_.repeats;
     out["variants"] = variants_json();
     out["train_tokens_per_s"] = speeds_[0].json();
-    out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
-    out["none_kept_share_of_blocks_time"] = none_kept_share();
+    out["train_tflops"] = dense_tflops();
+    if (!shape_.dense_only) {
+      out["share_of_ideal_speed_up"] = seconds(1) / seconds(2);
+      out["none_kept_share_of_blocks_time"] = none_kept_share();
+    }
     out["peak_bytes"] = dense_peak_;
     out["activation_bytes"] = dense_activations_;
     out["peers"] = peers_json();
@@ -182,7 +193,10 @@ class TrainBench {
   static constexpr std::array kPeers{Peer{"f32", "ce", true, false}, Peer{"bf16", "ce", true, true},
                                      Peer{"bf16", "distill", false, true}};
   bool on_gpu() const { return ctx_.device() == Device::kCuda; }
-  bool runs(const Peer& peer) const { return on_gpu() ? peer.on_gpu : peer.on_cpu; }
+  bool runs(const Peer& peer) const {
+    if (shape_.dense_only && std::string_view(peer.objective) == "distill") return false;
+    return on_gpu() ? peer.on_gpu : peer.on_cpu;
+  }
   bool is_f32() const { return o_.precision == "f32"; }
 
   void add_timer(const Variant& variant) {
@@ -217,6 +231,12 @@ class TrainBench {
     }
   }
 
+  // Backward takes twice forward's multiply-adds.
+  double dense_tflops() const {
+    const DenseWork work = dense_work(model_of(shape_, false), shape_.context, 0, shape_.context);
+    const auto madds = static_cast<double>(work.block_madds + work.output_madds);
+    return speeds_[0].median() * 3 * 2 * madds / static_cast<double>(shape_.context) / 1e12;
+  }
   double seconds(size_t v) const { return static_cast<double>(timers_[v]->rows()) / speeds_[v].median(); }
   // Blocks' time: what half of them takes, twice; the rest is embedding, output and loss.
   double none_kept_share() const {
