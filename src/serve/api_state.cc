@@ -74,10 +74,9 @@ void ApiState::set_served(std::shared_ptr<const ServedModel> served) {
 Load ApiState::load() const {
   const std::shared_ptr<const ServedModel> model = served();
   Load load;
-  load.places = options.parallel;
   if (model) {
     const EngineStats stats = model->engine->stats();
-    load.waiting = without_place(stats.running, stats.waiting, load.places);
+    load.waiting = without_place(stats.running, stats.waiting, options.parallel);
   }
   load.token_seconds = token_times.recent(options.now());
   load.budget = exchanges.mean_budget();

@@ -22,10 +22,7 @@ float auto_budget(const std::vector<float>& grid, float floor, double target_sec
   // answers that are fast because they skip are no reason to run everything.
   double wanted = 1;
   if (load.token_seconds > 0) wanted = load.budget * target_seconds / load.token_seconds;
-  if (load.waiting > 0) {
-    const auto places = static_cast<double>(load.places);
-    wanted = std::min(wanted, places / (places + static_cast<double>(load.waiting)));
-  }
+  if (load.waiting > 0) wanted = 0;  // places are what is short: every one of them must be free sooner
   float least = 1;  // the smallest that may be chosen
   for (const float budget : grid) {
     if (budget < floor) continue;

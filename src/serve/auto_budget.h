@@ -14,7 +14,6 @@ namespace fathom {
 // How busy the engine is.
 struct Load {
   int64_t waiting = 0;       // answers without a place
-  int64_t places = 1;        // answers that can run at once
   double token_seconds = 0;  // recent time between an answer's tokens; 0: not known
   double budget = 1;         // mean of the answers that run, which took that time
 };
@@ -27,7 +26,7 @@ int64_t without_place(int64_t running, int64_t waiting, int64_t places);
 // not below it). An empty grid: 1.
 //
 // A token's time grows with the share of the blocks that runs, so the share that meets the target is the
-// running answers' times target over time; and answers that wait need their part of the places.
+// running answers' times target over time. While an answer waits for a place it is the smallest.
 float auto_budget(const std::vector<float>& grid, float floor, double target_seconds, const Load& load);
 
 // The time between tokens over the last some of them, of all answers. Any thread may call.

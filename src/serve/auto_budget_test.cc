@@ -13,31 +13,31 @@ float chosen(const Load& load, float floor = 0.6f) {
 
 TEST(AutoBudget, ASmallLoadRunsEverything) {
   EXPECT_EQ(chosen({}), 1.0f);
-  EXPECT_EQ(chosen({.waiting = 0, .places = 32, .token_seconds = 0.1}), 1.0f);
-  EXPECT_EQ(chosen({.waiting = 0, .places = 32, .token_seconds = 0.02, .budget = 0.6}), 1.0f);
+  EXPECT_EQ(chosen({.waiting = 0, .token_seconds = 0.1}), 1.0f);
+  EXPECT_EQ(chosen({.waiting = 0, .token_seconds = 0.02, .budget = 0.6}), 1.0f);
 }
 
 // The share that meets the target, rounded down to the grid.
 TEST(AutoBudget, SlowTokensLowerIt) {
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.101}), 0.95f);
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.125}), 0.8f);
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.13}), 0.7f);
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 10}), 0.6f);
+  EXPECT_EQ(chosen({.token_seconds = 0.101}), 0.95f);
+  EXPECT_EQ(chosen({.token_seconds = 0.125}), 0.8f);
+  EXPECT_EQ(chosen({.token_seconds = 0.13}), 0.7f);
+  EXPECT_EQ(chosen({.token_seconds = 10}), 0.6f);
   // What ran at 0.8 and was too slow needs less than 0.8.
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.11, .budget = 0.8}), 0.7f);
+  EXPECT_EQ(chosen({.token_seconds = 0.11, .budget = 0.8}), 0.7f);
 }
 
 // Answers at 0.7 take 0.09 s a token; at full depth they would take 0.129 s, more than the target.
 TEST(AutoBudget, TokensThatAreFastBecauseTheySkipKeepTheirBudget) {
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.09, .budget = 0.7}), 0.7f);
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.075, .budget = 0.7}), 0.9f);
-  EXPECT_EQ(chosen({.places = 8, .token_seconds = 0.07, .budget = 0.7}), 1.0f);
+  EXPECT_EQ(chosen({.token_seconds = 0.09, .budget = 0.7}), 0.7f);
+  EXPECT_EQ(chosen({.token_seconds = 0.075, .budget = 0.7}), 0.9f);
+  EXPECT_EQ(chosen({.token_seconds = 0.07, .budget = 0.7}), 1.0f);
 }
 
-TEST(AutoBudget, AQueueLowersIt) {
-  EXPECT_EQ(chosen({.waiting = 1, .places = 32}), 0.95f);
-  EXPECT_EQ(chosen({.waiting = 8, .places = 32}), 0.8f);
-  EXPECT_EQ(chosen({.waiting = 100, .places = 32}), 0.6f);
+TEST(AutoBudget, AQueueTakesTheSmallest) {
+  EXPECT_EQ(chosen({.waiting = 1}), 0.6f);
+  EXPECT_EQ(chosen({.waiting = 1, .token_seconds = 0.01}), 0.6f);
+  EXPECT_EQ(chosen({.waiting = 100}, 0.8f), 0.8f);
 }
 
 TEST(AutoBudget, AnAnswerThatGetsAPlaceDoesNotWait) {
@@ -48,7 +48,7 @@ TEST(AutoBudget, AnAnswerThatGetsAPlaceDoesNotWait) {
 }
 
 TEST(AutoBudget, NeverBelowTheFloor) {
-  const Load heavy{.waiting = 1000, .places = 4, .token_seconds = 5};
+  const Load heavy{.waiting = 1000, .token_seconds = 5};
   EXPECT_EQ(chosen(heavy, 0.6f), 0.6f);
   EXPECT_EQ(chosen(heavy, 0.85f), 0.9f);  // the smallest of the grid that is not below
   EXPECT_EQ(chosen(heavy, 1.0f), 1.0f);
