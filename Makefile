@@ -89,7 +89,7 @@ lint: format-check  ## order of the folders, plain English, clang-format, clang-
 	@tools/check_english.py
 	@tools/gpu_report.py check
 	@tools/install_packages.sh build
-	@cmake --preset release -B build-lint -D FATHOM_PRECOMPILE=OFF >/dev/null
+	@cmake --preset release -B build-lint -D FATHOM_PRECOMPILE=OFF -D FATHOM_JOIN=0 >/dev/null
 	@cmake --build build-lint --target build_info_file
 	@run-clang-tidy -quiet -p build-lint -j $(JOBS) 'src/.*(?<!_test)\.cc$$' | { grep -E 'warning:|error:' && exit 1 || echo 'clang-tidy: clean'; }
 

@@ -1,4 +1,4 @@
-# fathom_folder(NAME [AFTER FOLDER] [FAST | GLUE] [HEADER FILE] [LINK LIBRARIES...])
+# fathom_folder(NAME [AFTER FOLDER] [FAST | GLUE] [LINK LIBRARIES...])
 # makes fathom_NAME from src/NAME/*.cc (and *.cu), also one folder down, NAME_test from the *_test.cc there, and one
 # program from each src/NAME/*_fuzz.cc. FAST: loops worth -O3. GLUE: none worth more than -O1. Files named *_<isa>.cc are built for that instruction set alone.
 
@@ -46,8 +46,45 @@ function(fathom_sources name result)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()
 
+# fathom_join(NAME LIST ROOT): replaces the sources of a list by files build/joined/NAME_N.cc that include FATHOM_JOIN bytes of
+# them each, in paths below ROOT, so that clones share what the compiler's cache has. A header, and what is instantiated of its templates, is then compiled once for all of them: the whole
+# program takes half the time. Names of anonymous namespaces are therefore different in all files of a folder. Files for one
+# instruction set stay alone, and so do the scalar kernels, which have the same names.
+function(fathom_join name result root)
+  if(NOT FATHOM_JOIN)
+    return()
+  endif()
+  list(JOIN FATHOM_ISAS "|" isas)
+  set(count 0)
+  set(size 0)
+  set(text "")
+  set(files "")
+  foreach(source ${${result}} end)
+    if(source STREQUAL end)
+      set(size ${FATHOM_JOIN})
+    elseif(NOT source MATCHES "\\.cc$" OR source MATCHES "_(scalar|cuda_test|${isas})\\.cc$")
+      list(APPEND files ${source})
+      continue()
+    else()
+      file(RELATIVE_PATH path ${root} ${source})
+      string(APPEND text "#include \"${path}\"\n")
+      file(SIZE ${source} more)
+      math(EXPR size "${size} + ${more}")
+    endif()
+    if(size GREATER_EQUAL FATHOM_JOIN AND text)
+      set(file ${CMAKE_BINARY_DIR}/joined/${name}_${count}.cc)
+      file(CONFIGURE OUTPUT ${file} @ONLY CONTENT "${text}")
+      list(APPEND files ${file})
+      math(EXPR count "${count} + 1")
+      set(size 0)
+      set(text "")
+    endif()
+  endforeach()
+  set(${result} ${files} PARENT_SCOPE)
+endfunction()
+
 # fathom_precompile(TARGET GROUP HEADERS...): these and some common headers are compiled once for all targets of a group,
-# which have the same flags. Headers of ours are named as in an #include.
+# which have the same flags.
 function(fathom_precompile target group)
   if(NOT FATHOM_PRECOMPILE)
     return()
@@ -58,14 +95,13 @@ function(fathom_precompile target group)
     return()
   endif()
   set_property(GLOBAL PROPERTY "FATHOM_PRECOMPILED_${group}" ${target})
-  list(TRANSFORM ARGN REPLACE "^([^<].*)" "${PROJECT_SOURCE_DIR}/src/\\1")
   target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <cmath> <functional> <map> <memory> <optional> <span>
                                               <string> <vector> <fmt/format.h> ${ARGN})
 endfunction()
 
 # What reads and writes JSON is glue, and `all` of some folders: with -O1 it compiles in three quarters of the time. Moves
 # these sources of a folder into an object library and puts its objects into the folder's list instead.
-function(fathom_glue name result header all)
+function(fathom_glue name result all)
   foreach(source ${${result}})
     file(STRINGS ${source} json REGEX "nlohmann/json\\.hpp")
     if(json OR all)
@@ -76,11 +112,12 @@ function(fathom_glue name result header all)
     return()
   endif()
   list(REMOVE_ITEM ${result} ${glue})
+  fathom_join(${name}_glue glue ${PROJECT_SOURCE_DIR}/src)
   add_library(fathom_${name}_glue OBJECT ${glue})
   target_compile_options(fathom_${name}_glue PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(fathom_${name}_glue PRIVATE $<TARGET_PROPERTY:fathom_${name},LINK_LIBRARIES>)
   target_include_directories(fathom_${name}_glue PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  fathom_precompile(fathom_${name}_glue "glue_${header}" <nlohmann/json.hpp> ${header})
+  fathom_precompile(fathom_${name}_glue glue <nlohmann/json.hpp>)
   set(${result} ${${result}} $<TARGET_OBJECTS:fathom_${name}_glue> PARENT_SCOPE)
 endfunction()
 
@@ -91,9 +128,10 @@ function(fathom_fast target)
 endfunction()
 
 function(fathom_folder name)
-  cmake_parse_arguments(arg "FAST;GLUE" "AFTER;HEADER" "LINK" ${ARGN})
+  cmake_parse_arguments(arg "FAST;GLUE" "AFTER" "LINK" ${ARGN})
   fathom_sources(${name} sources)
-  fathom_glue(${name} sources "${arg_HEADER}" ${arg_GLUE})
+  fathom_glue(${name} sources ${arg_GLUE})
+  fathom_join(${name} sources ${PROJECT_SOURCE_DIR}/src)
   add_library(fathom_${name} STATIC ${sources})
   set_target_properties(fathom_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
   target_include_directories(fathom_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
@@ -107,7 +145,7 @@ function(fathom_folder name)
     fathom_fast(fathom_${name})
   endif()
   if(NOT arg_GLUE)
-    fathom_precompile(fathom_${name} "${arg_HEADER}_${arg_FAST}" ${arg_HEADER})
+    fathom_precompile(fathom_${name} "library_${arg_FAST}")
   endif()
   set_property(GLOBAL APPEND PROPERTY FATHOM_FOLDERS ${name})
 
@@ -116,6 +154,7 @@ function(fathom_folder name)
     if(NOT FATHOM_CUDA)  # these would skip every case
       list(FILTER tests EXCLUDE REGEX "cuda_test\\.cc$")
     endif()
+    fathom_join(${name}_test tests ${PROJECT_SOURCE_DIR}/src)
     fathom_test(${name}_test ${name} fathom_${name} SOURCES ${tests})
     file(GLOB fuzzers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*_fuzz.cc)
     foreach(fuzzer ${fuzzers})

@@ -11,6 +11,7 @@ set(FATHOM_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=: address,unde
 option(FATHOM_FUZZ "build the fuzz targets with libFuzzer (needs clang)" OFF)
 set(FATHOM_CUDA AUTO CACHE STRING "the CUDA backend: ON, OFF, or AUTO: where nvcc is (adds minutes)")
 option(FATHOM_PRECOMPILE "precompiled headers: a third less to compile" ON)
+set(FATHOM_JOIN 40000 CACHE STRING "bytes of a folder's sources that are compiled together as one; 0: each alone")
 option(BUILD_TESTING "build the tests" ON)
 if(BUILD_TESTING)
   enable_testing()
@@ -29,6 +30,9 @@ set(flags -Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno -fno-semantic
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   # g++ 13 reports fmt 9's big integers, g++ 12 strings that come from a precompiled header: both wrongly.
   list(APPEND flags -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread -Wno-restrict)
+endif()
+if(FATHOM_JOIN AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  list(APPEND flags -Wno-subobject-linkage)  # g++ takes the files that are joined for headers
 endif()
 if(FATHOM_SANITIZE)
   list(APPEND flags -fsanitize=${FATHOM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

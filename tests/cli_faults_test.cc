@@ -16,7 +16,7 @@ namespace fathom {
 namespace {
 
 // The exit code, nothing on stdout, and one line on stderr that holds `part`.
-void expect_refused(const Words& arguments, int code, const std::string& part) {
+void expect_fault(const Words& arguments, int code, const std::string& part) {
   const ProgramResult r = run_fathom(arguments);
   EXPECT_EQ(r.exit_code, code) << r.err;
   EXPECT_EQ(r.out, "");
@@ -58,7 +58,7 @@ TEST(CliFaults, ANumberThatIsNoneNamesItsLayer) {
           std::pair{attention, "first not finite after the attention of layer 4"}}) {
       Words words = verb;
       words.insert(words.end(), {"-m", model, "-q"});
-      expect_refused(words, 1, part);
+      expect_fault(words, 1, part);
     }
   }
 }
@@ -108,14 +108,14 @@ TEST(CliFaults, AScaleThatIsNoneIsNamed) {
     std::memcpy(k.data<std::byte>() + 2 * row_bytes(dtype, k.shape().last()), &nan, 2);
     const std::string path = folder / (std::string(type) + ".gguf");
     save_gguf(story.ctx, story.model, path);
-    expect_refused({"generate", "-m", path, "-p", "x"}, 1,
-                   "tensor 'blk.3.attn_k.weight' has a scale that is not finite, in row 2");
+    expect_fault({"generate", "-m", path, "-p", "x"}, 1,
+                 "tensor 'blk.3.attn_k.weight' has a scale that is not finite, in row 2");
   }
   StoryModel story;
   own_values(story.model.weights.blocks[2].attention_norm)[7] = NAN;
   save_hf(story.ctx, story.model, folder / "norm", DType::kF32);
-  expect_refused({"score", "-m", folder / "norm", "-p", "x"}, 1,
-                 "holds nan at 7: every number of it must be finite");
+  expect_fault({"score", "-m", folder / "norm", "-p", "x"}, 1,
+               "holds nan at 7: every number of it must be finite");
 }
 
 TEST(CliFaults, HelpThatCannotBeWritten) {
@@ -148,8 +148,8 @@ TEST(CliFaults, ALinkToItselfIsNamed) {
   std::filesystem::create_directories(folder / "adapter");
   const std::string config = folder / "adapter/adapter_config.json";
   std::filesystem::create_symlink("adapter_config.json", config);
-  expect_refused({"score", "-m", kStories, "--adapter", folder / "adapter", "-p", "x"}, 1,
-                 config + ": Too many levels of symbolic links");
+  expect_fault({"score", "-m", kStories, "--adapter", folder / "adapter", "-p", "x"}, 1,
+               config + ": Too many levels of symbolic links");
 }
 
 // A pipe without a writer, wherever a file is expected: an error at once, and no waiting.
@@ -199,7 +199,7 @@ TEST(CliFaults, BudgetsOutOfRange) {
     const auto refused = [&](const char* option, const char* value, const std::string& part) {
       Words words{verb, "-m", kStories, "-p", "Once upon a time", option, value};
       if (words[0] == "inspect") words.insert(words.end(), {"-o", "nowhere"});
-      expect_refused(words, 2, part);
+      expect_fault(words, 2, part);
     };
     for (const char* value : {"0", "-0.5", "1.01"})
       refused("--budget", value, std::string("the budget must be above 0 and at most 1, got ") + value);

@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kData = FATHOM_TEST_DATA;
+const std::string kTestData = FATHOM_TEST_DATA;
 
-void expect_refused(const Words& arguments, int code, const std::string& part,
-                    const ProgramOptions& options = {}) {
+void expect_file_refused(const Words& arguments, int code, const std::string& part,
+                         const ProgramOptions& options = {}) {
   const ProgramResult r = run_fathom(arguments, options);
   std::string command;
   for (const std::string& word : arguments) command += word + " ";
@@ -43,8 +43,8 @@ std::string greedy_text(const std::string& model, const Words& more = {}) {
 TEST(CliFiles, WrongFilesAreRefusedByWhatTheyAre) {
   const TemporaryFolder folder;
   const auto refused = [](const std::string& path, const std::string& part) {
-    expect_refused({"generate", "-m", path, "-p", "x"}, 1, part);
-    expect_refused({"info", "-m", path}, 1, part);
+    expect_file_refused({"generate", "-m", path, "-p", "x"}, 1, part);
+    expect_file_refused({"info", "-m", path}, 1, part);
   };
   refused(folder / "missing.gguf", "no such file or folder");
   refused(folder.write("note.txt", "just a text"), "note.txt");
@@ -61,12 +61,12 @@ TEST(CliFiles, WrongFilesAreRefusedByWhatTheyAre) {
   folder.write("strange/config.json", R"({"model_type": "mamba", "architectures": ["MambaForCausalLM"]})");
   refused(folder / "strange", "mamba");
   folder.write("\x1b[1mred\n/config.json", R"({"model_type": "mamba"})");
-  refused(folder / "\x1b[1mred\n", "\\x1b[1mred\\x0a");  // and expect_refused wants one line
+  refused(folder / "\x1b[1mred\n", "\\x1b[1mred\\x0a");  // and expect_file_refused wants one line
   folder.write("bare/readme.txt", "nothing");
   refused(folder / "bare", "bare");
   fs::copy(kStories, folder / "alone.bin");
-  expect_refused({"generate", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
-  expect_refused({"tokenize", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
+  expect_file_refused({"generate", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
+  expect_file_refused({"tokenize", "-m", folder / "alone.bin", "-p", "x"}, 1, "--tokenizer");
 }
 
 TEST(CliFiles, Llama2cWithItsTokenizer) {
@@ -81,10 +81,10 @@ TEST(CliFiles, ModelsOfTheHuggingFaceCache) {
   const TemporaryFolder cache;
   ProgramOptions options;
   options.environment = {"HF_HUB_CACHE=" + cache / "hub"};
-  expect_refused({"info", "-m", "some-org/tiny"}, 1, "not in the Hugging Face cache", options);
+  expect_file_refused({"info", "-m", "some-org/tiny"}, 1, "not in the Hugging Face cache", options);
   const std::string repository = "hub/models--some-org--tiny/";
   fs::create_directories(cache / (repository + "snapshots"));
-  fs::copy(kData + "/models/llama3", cache / (repository + "snapshots/0123abc"));
+  fs::copy(kTestData + "/models/llama3", cache / (repository + "snapshots/0123abc"));
   cache.write(repository + "refs/main", "0123abc\n");
   EXPECT_EQ(run_fathom({"info", "-m", "some-org/tiny", "--json"}, options).json().at("architecture"),
             "llama");
@@ -106,7 +106,7 @@ TEST(CliFiles, InfoSaysWhatAFileHolds) {
   EXPECT_EQ(story.at("tokenizer").at("adds_bos"), true);
   EXPECT_EQ(story.at("tokenizer").at("bos").at("id"), 1);
   EXPECT_EQ(story.at("method"), "dense");
-  const ProgramResult plain = run_fathom({"info", "-m", kData + "/models/llama31/model.gguf"});
+  const ProgramResult plain = run_fathom({"info", "-m", kTestData + "/models/llama31/model.gguf"});
   EXPECT_EQ(plain.exit_code, 0) << plain.err;
   for (const char* part :
        {"architecture", "weights bf16", "general.architecture = llama", "cache_bytes_per_token"}) {
@@ -117,15 +117,15 @@ TEST(CliFiles, InfoSaysWhatAFileHolds) {
 // A GGUF without tensors is a vocabulary; one of an unknown architecture is still described.
 TEST(CliFiles, InfoAndTokenizeOfAVocabulary) {
   const TemporaryFolder folder;
-  const auto source = GgufFile::open(kData + "/models/llama3/model.gguf");
+  const auto source = GgufFile::open(kTestData + "/models/llama3/model.gguf");
   write_gguf(folder / "vocab.gguf", source->metadata(), {});
   const nlohmann::json vocab = run_fathom({"info", "-m", folder / "vocab.gguf", "--json"}).json();
   EXPECT_EQ(vocab.at("vocabulary_only"), true);
   EXPECT_EQ(vocab.at("parameters"), 0);
   EXPECT_TRUE(vocab.at("tokenizer").contains("kind"));
   EXPECT_EQ(run_fathom({"tokenize", "-m", folder / "vocab.gguf", "-p", "a b", "--json"}).json(),
-            run_fathom({"tokenize", "-m", kData + "/models/llama3", "-p", "a b", "--json"}).json());
-  expect_refused({"generate", "-m", folder / "vocab.gguf", "-p", "x"}, 1, "vocab.gguf");
+            run_fathom({"tokenize", "-m", kTestData + "/models/llama3", "-p", "a b", "--json"}).json());
+  expect_file_refused({"generate", "-m", folder / "vocab.gguf", "-p", "x"}, 1, "vocab.gguf");
 
   std::vector<GgufKeyValue> metadata = source->metadata();
   for (GgufKeyValue& pair : metadata) {
@@ -138,7 +138,7 @@ TEST(CliFiles, InfoAndTokenizeOfAVocabulary) {
   EXPECT_EQ(unknown.at("architecture"), "mamba");
   EXPECT_EQ(unknown.at("runs"), false);
   EXPECT_NE(unknown.at("why_not").get<std::string>().find("mamba"), std::string::npos);
-  expect_refused({"generate", "-m", folder / "mamba.gguf", "-p", "x"}, 1, "mamba");
+  expect_file_refused({"generate", "-m", folder / "mamba.gguf", "-p", "x"}, 1, "mamba");
 }
 
 TEST(CliFiles, TokenizeThereAndBack) {
@@ -156,14 +156,14 @@ TEST(CliFiles, TokenizeThereAndBack) {
             text);
   EXPECT_EQ(run_fathom({"tokenize", "-m", kStories, "-p", "Once upon", "--no-special"}).out, "403 407\n");
   const Words decode{"tokenize", "-m", kStories, "--decode", "--ids"};
-  expect_refused(decode + Words{folder.write("bad.json", "[1, 512]")}, 1,
-                 "entry 1 must be a token id from 0 to 511, got 512");
-  expect_refused(decode + Words{folder.write("bad.json", "[1, -1]")}, 1, "got -1");
-  expect_refused(decode + Words{folder.write("bad.json", "[1.5]")}, 1, "got 1.5");
-  expect_refused(decode + Words{folder.write("bad.json", "{}")}, 1, "expected a JSON list");
-  expect_refused(decode + Words{folder.write("bad.json", "[1")}, 1, "expected a JSON list");
-  expect_refused({"tokenize", "-m", kStories}, 2, "give a text");
-  expect_refused({"tokenize", "-m", kStories, "--decode"}, 2, "go together");
+  expect_file_refused(decode + Words{folder.write("bad.json", "[1, 512]")}, 1,
+                      "entry 1 must be a token id from 0 to 511, got 512");
+  expect_file_refused(decode + Words{folder.write("bad.json", "[1, -1]")}, 1, "got -1");
+  expect_file_refused(decode + Words{folder.write("bad.json", "[1.5]")}, 1, "got 1.5");
+  expect_file_refused(decode + Words{folder.write("bad.json", "{}")}, 1, "expected a JSON list");
+  expect_file_refused(decode + Words{folder.write("bad.json", "[1")}, 1, "expected a JSON list");
+  expect_file_refused({"tokenize", "-m", kStories}, 2, "give a text");
+  expect_file_refused({"tokenize", "-m", kStories, "--decode"}, 2, "go together");
 }
 
 TEST(CliFiles, ScoreGivesEveryLogProbability) {
@@ -198,18 +198,19 @@ TEST(CliFiles, ScoreGivesEveryLogProbability) {
   EXPECT_EQ(top[5].size(), 3u);
   const ProgramResult plain = run_fathom({"score", "-m", kStories, "-p", text});
   EXPECT_NE(plain.out.find("perplexity"), std::string::npos);
-  expect_refused(base + ids + Words{"--prompt-tokens", "500"}, 2, "--prompt-tokens must be below the text's");
-  expect_refused(base + Words{"--ids", folder.write("one.json", "[1]")}, 1, "at least 2 tokens");
-  expect_refused(base + Words{"--ids", folder.write("big.json", "[1, 99999]")}, 1,
-                 "from 0 to 511, got 99999");
-  expect_refused(base, 2, "one of --file, -p and --ids");
+  expect_file_refused(base + ids + Words{"--prompt-tokens", "500"}, 2,
+                      "--prompt-tokens must be below the text's");
+  expect_file_refused(base + Words{"--ids", folder.write("one.json", "[1]")}, 1, "at least 2 tokens");
+  expect_file_refused(base + Words{"--ids", folder.write("big.json", "[1, 99999]")}, 1,
+                      "from 0 to 511, got 99999");
+  expect_file_refused(base, 2, "one of --file, -p and --ids");
 }
 
 // Every architecture through the program, against transformers' logits (tests/data/models).
 TEST(CliFiles, ScoresMatchTransformersForEveryArchitecture) {
   const TemporaryFolder folder;
   int models = 0;
-  for (const auto& entry : fs::directory_iterator(kData + "/models")) {
+  for (const auto& entry : fs::directory_iterator(kTestData + "/models")) {
     if (!fs::exists(entry.path() / "golden.safetensors")) continue;
     SCOPED_TRACE(entry.path().filename().string());
     const auto golden = SafetensorsFile::open(entry.path() / "golden.safetensors");
@@ -287,28 +288,28 @@ TEST(CliFiles, FathomModelsIsWhereBuiltinIs) {
 TEST(CliFiles, WritingThatFailsLeavesNothing) {
   const TemporaryFolder folder;
   const Words convert{"convert", "-m", kStories, "-o"};
-  expect_refused(convert + Words{folder / "no/such/place.gguf"}, 1, "place.gguf");
-  expect_refused({"convert", "-m", kStories}, 2, "-o is missing");
-  expect_refused(convert + Words{folder / "hf", "--dtype", "q8_0"}, 2, "f32, f16 or bf16");
-  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf", "--type", "int3"}, 2,
-                 "--type must be one of f32, f16");
-  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf"}, 2, "--type is missing");
-  expect_refused({"quantize", "-m", kStories, "-o", folder / "x.bin", "--type", "q8_0"}, 2,
-                 "must end in .gguf");
+  expect_file_refused(convert + Words{folder / "no/such/place.gguf"}, 1, "place.gguf");
+  expect_file_refused({"convert", "-m", kStories}, 2, "-o is missing");
+  expect_file_refused(convert + Words{folder / "hf", "--dtype", "q8_0"}, 2, "f32, f16 or bf16");
+  expect_file_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf", "--type", "int3"}, 2,
+                      "--type must be one of f32, f16");
+  expect_file_refused({"quantize", "-m", kStories, "-o", folder / "x.gguf"}, 2, "--type is missing");
+  expect_file_refused({"quantize", "-m", kStories, "-o", folder / "x.bin", "--type", "q8_0"}, 2,
+                      "must end in .gguf");
   EXPECT_TRUE(folder.names().empty());
   ASSERT_EQ(run_fathom(convert + Words{folder / "a.gguf"}).exit_code, 0);
-  expect_refused({"quantize", "-m", folder / "a.gguf", "-o", folder / "a.gguf", "--type", "q8_0"}, 2,
-                 "the model itself");
+  expect_file_refused({"quantize", "-m", folder / "a.gguf", "-o", folder / "a.gguf", "--type", "q8_0"}, 2,
+                      "the model itself");
   folder.write("hf/keep.txt", "mine");
-  expect_refused(convert + Words{folder / "hf"}, 1, "hf");
+  expect_file_refused(convert + Words{folder / "hf"}, 1, "hf");
   EXPECT_EQ(read_text_file(folder / "hf/keep.txt"), "mine");
   EXPECT_EQ(folder.names().size(), 2u);
   const std::string before = read_text_file(folder / "a.gguf");
-  expect_refused({"convert", "-m", "builtin", "-o", folder / "a.gguf"}, 2, "--force replaces it");
+  expect_file_refused({"convert", "-m", "builtin", "-o", folder / "a.gguf"}, 2, "--force replaces it");
   EXPECT_EQ(read_text_file(folder / "a.gguf"), before);
   EXPECT_EQ(run_fathom({"convert", "-m", "builtin", "-o", folder / "a.gguf", "--force"}).exit_code, 0);
   EXPECT_NE(read_text_file(folder / "a.gguf"), before);
-  expect_refused(convert + Words{folder / "out.bin"}, 2, ".bin files are not written");
+  expect_file_refused(convert + Words{folder / "out.bin"}, 2, ".bin files are not written");
 }
 
 TEST(CliFiles, BenchMeasures) {
@@ -327,10 +328,10 @@ TEST(CliFiles, BenchMeasures) {
   EXPECT_EQ(out.at("settings").size(), 2u);
   EXPECT_NE(run_fathom({"bench", "-m", kStories, "-p", "8", "-n", "4", "-r", "1"}).out.find("tokens/s"),
             std::string::npos);
-  expect_refused({"bench", "-m", kStories, "-p", "600"}, 1, "the context has 512");
-  expect_refused({"bench", "-m", kStories, "-p", "0", "-n", "0"}, 2, "nothing to measure");
-  expect_refused({"bench", "-m", kStories, "--peer", "other=x"}, 2, "llama.cpp=PATH");
-  expect_refused(
+  expect_file_refused({"bench", "-m", kStories, "-p", "600"}, 1, "the context has 512");
+  expect_file_refused({"bench", "-m", kStories, "-p", "0", "-n", "0"}, 2, "nothing to measure");
+  expect_file_refused({"bench", "-m", kStories, "--peer", "other=x"}, 2, "llama.cpp=PATH");
+  expect_file_refused(
       {"bench", "-m", kStories, "-p", "8", "-n", "4", "-r", "1", "--peer", "llama.cpp=/no/such/program"}, 1,
       "cannot be started");
 }
@@ -353,8 +354,8 @@ TEST(CliFiles, BenchPrintsItsTable) {
   EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 25 % skipped, hide"));
   EXPECT_GT(ideal("prefill, 50 % skipped, hide"), ideal("prefill, 50 % skipped, project"));
   EXPECT_GT(ideal("prefill, 50 % skipped, project"), 1.2);
-  expect_refused({"bench", "-m", kStories, "--table", "decode,speed"}, 2, "got 'speed'");
-  expect_refused({"bench", "-m", kStories, "--table", "context"}, 1, "the context has 512");
+  expect_file_refused({"bench", "-m", kStories, "--table", "decode,speed"}, 2, "got 'speed'");
+  expect_file_refused({"bench", "-m", kStories, "--table", "context"}, 1, "the context has 512");
 }
 
 }  // namespace

@@ -14,10 +14,6 @@
 namespace fathom {
 namespace {
 
-[[noreturn]] void usage(const std::string& message) {
-  throw UsageError(message);
-}
-
 struct OtherName {
   std::string_view typed, ours;
 };
@@ -92,8 +88,8 @@ struct Args::Parser {
         continue;
       }
       if (const OtherName* hint = find_name(kHints, argument))
-        usage(fmt::format("{}: there is no option '{}': {} (see fathom {} -h)", verb, hint->typed, hint->ours,
-                          verb));
+        throw UsageError(fmt::format("{}: there is no option '{}': {} (see fathom {} -h)", verb, hint->typed,
+                                     hint->ours, verb));
       argument = with_dashes(argument);
       const OtherName* name = find_name(kOtherNames, argument);
       if (!name || !has(name->ours)) continue;
@@ -113,11 +109,12 @@ struct Args::Parser {
   [[noreturn]] void refuse_extra(const std::vector<std::string>& extras) const {
     const std::string& word = extras.front();
     if (!word.starts_with("-"))
-      usage(fmt::format("{}: unexpected argument '{}' (see fathom {} -h)", verb, printable(word), verb));
+      throw UsageError(
+          fmt::format("{}: unexpected argument '{}' (see fathom {} -h)", verb, printable(word), verb));
     const std::vector<std::string> known = names();
     const std::string near = nearest_name(word.substr(0, word.find('=')), known.data(), known.size());
-    usage(fmt::format("{}: unknown option '{}'{} (see fathom {} -h)", verb, printable(word),
-                      near.empty() ? "" : ", did you mean '" + near + "'?", verb));
+    throw UsageError(fmt::format("{}: unknown option '{}'{} (see fathom {} -h)", verb, printable(word),
+                                 near.empty() ? "" : ", did you mean '" + near + "'?", verb));
   }
 };
 
@@ -192,7 +189,7 @@ void Args::choice(const std::string& names, std::string& value, const std::vecto
       }
       list += (list.empty() ? "" : ", ") + choice;
     }
-    usage(fmt::format("{} must be one of {}, got '{}'", name, list, printable(given)));
+    throw UsageError(fmt::format("{} must be one of {}, got '{}'", name, list, printable(given)));
   };
   std::string meta;
   for (const std::string& choice : choices) meta += (meta.empty() ? "" : "|") + choice;
@@ -215,7 +212,8 @@ bool Args::parse(const std::vector<std::string>& arguments) {
   try {
     parser_->app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    usage(fmt::format("{}: {} (see fathom {} -h)", parser_->verb, printable(error.what()), parser_->verb));
+    throw UsageError(
+        fmt::format("{}: {} (see fathom {} -h)", parser_->verb, printable(error.what()), parser_->verb));
   }
   const std::vector<std::string> extras = parser_->app.remaining();
   if (!extras.empty()) parser_->refuse_extra(extras);
@@ -234,7 +232,7 @@ int64_t parse_integer(const std::string& name, const std::string& text, int64_t 
     return value;
   const std::string range =
       most == INT64_MAX ? fmt::format("of at least {}", least) : fmt::format("from {} to {}", least, most);
-  usage(fmt::format("{} must be a whole number {}, got '{}'", name, range, printable(text)));
+  throw UsageError(fmt::format("{} must be a whole number {}, got '{}'", name, range, printable(text)));
 }
 
 double parse_number(const std::string& name, const std::string& text) {
@@ -242,7 +240,7 @@ double parse_number(const std::string& name, const std::string& text) {
   const double value = std::strtod(text.c_str(), &end);
   if (text.empty() || *end != '\0' || std::isspace(static_cast<unsigned char>(text[0])) ||
       !std::isfinite(value)) {
-    usage(fmt::format("{} must be a number, got '{}'", name, printable(text)));
+    throw UsageError(fmt::format("{} must be a number, got '{}'", name, printable(text)));
   }
   return value;
 }
@@ -253,9 +251,10 @@ std::vector<std::string> split_list(const std::string& name, const std::string& 
     const size_t end = std::min(text.find(',', begin), text.size());
     parts.push_back(text.substr(begin, end - begin));
     if (parts.back().empty())
-      usage(fmt::format("{} must be a list with commas between its parts, got '{}'", name, printable(text)));
+      throw UsageError(
+          fmt::format("{} must be a list with commas between its parts, got '{}'", name, printable(text)));
     if (std::count(parts.begin(), parts.end(), parts.back()) > 1)
-      usage(fmt::format("{} names {} twice", name, printable(parts.back())));
+      throw UsageError(fmt::format("{} names {} twice", name, printable(parts.back())));
     begin = end + 1;
   }
   return parts;

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BenchChoice {
   ModelOptions model;
   std::vector<std::string> models, dtypes, budgets;
   int64_t prompt = 512, tokens = 128, repeats = 5, context = 0, batch = 1, chunk = 512;
@@ -41,7 +41,7 @@ struct Setting {
   double decode_seconds = 0;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, BenchChoice& o, const Arguments& arguments) {
   args.integer("-p,--prompt", o.prompt, "Tokens of the prefill test; 0: no such test", 0, 1 << 20);
   args.integer("-n,--tokens", o.tokens, "Tokens of the decode test; 0: no such test", 0, 1 << 20);
   args.integer("-r,--repeats", o.repeats, "Repetitions, after one to warm up", 1, 1000);
@@ -75,7 +75,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-void decode(Setting& setting, const Options& o, bool counts) {
+void decode(Setting& setting, const BenchChoice& o, bool counts) {
   Session& session = *setting.session;
   std::vector<int32_t> sequences;
   for (int32_t s = 0; s < o.batch; ++s) {
@@ -93,7 +93,7 @@ void decode(Setting& setting, const Options& o, bool counts) {
   setting.decode_seconds += seconds;
 }
 
-void run_peer(const Peer& peer, Setting& setting, const Options& o) {
+void run_peer(const Peer& peer, Setting& setting, const BenchChoice& o) {
   const std::string& model = setting.session->model().path;
   const int threads = setting.session->ctx().pool().threads();
   if (o.prompt > 0)
@@ -105,7 +105,7 @@ void run_peer(const Peer& peer, Setting& setting, const Options& o) {
 }
 
 // Every setting once, one after the other, and the peer between: a machine that slows down slows all of them.
-void run_round(std::vector<Setting>& settings, const Options& o, const std::optional<Peer>& peer,
+void run_round(std::vector<Setting>& settings, const BenchChoice& o, const std::optional<Peer>& peer,
                bool counts) {
   for (Setting& setting : settings) {
     if (interrupted()) return;
@@ -119,7 +119,7 @@ void run_round(std::vector<Setting>& settings, const Options& o, const std::opti
   }
 }
 
-std::vector<Setting> open_settings(const Options& o) {
+std::vector<Setting> open_settings(const BenchChoice& o) {
   std::vector<Setting> settings;
   const auto add = [&](const std::string& name, const ModelOptions& options) {
     Setting& setting = settings.emplace_back();
@@ -166,7 +166,7 @@ double bandwidth_share(const Setting& s, double bandwidth) {
 }
 
 // Tokens are drawn at random, so a budget is not to be met: only what ran is said.
-void log_setting(const Setting& s, const Options& o) {
+void log_setting(const Setting& s, const BenchChoice& o) {
   const WorkBooks& books = s.session->feeder().books();
   const Savings savings = books.savings();
   if (!s.session->method() || savings.skip_ratio <= 0) return;
@@ -179,7 +179,7 @@ void log_setting(const Setting& s, const Options& o) {
           : ""));
 }
 
-Json setting_json(const Setting& s, const Options& o, double bandwidth) {
+Json setting_json(const Setting& s, const BenchChoice& o, double bandwidth) {
   Json out;
   out["model"] = s.name;
   out["prefill_tokens_per_s"] = s.prefill.json();
@@ -203,28 +203,28 @@ Json setting_json(const Setting& s, const Options& o, double bandwidth) {
   return out;
 }
 
-std::string cell(const Json& samples) {
+std::string wide_cell(const Json& samples) {
   return fmt::format("{:8.1f} ({:.1f}-{:.1f})", samples["median"].get<double>(), samples["min"].get<double>(),
                      samples["max"].get<double>());
 }
 
-void print_table(const Json& all, const Options& o, int threads) {
+void print_table(const Json& all, const BenchChoice& o, int threads) {
   std::string text = fmt::format(
       "{} threads, prefill {} tokens, decode {} tokens after {} ({} together), median (min-max) of {}\n",
       threads, o.prompt, o.tokens, o.context, o.batch, o.repeats);
   text += fmt::format("read bandwidth {:.1f} GB/s\n", all["bandwidth_bytes_per_s"].get<double>() / 1e9);
   for (const Json& s : all["settings"]) {
     text += fmt::format("\n{}\n", printable(s["model"].get<std::string>()));
-    text += fmt::format("  prefill {} tokens/s\n", cell(s["prefill_tokens_per_s"]));
+    text += fmt::format("  prefill {} tokens/s\n", wide_cell(s["prefill_tokens_per_s"]));
     text += fmt::format("  decode  {} tokens/s, {:.0f} % of the bandwidth, {} of weights read for a pass\n",
-                        cell(s["decode_tokens_per_s"]), 100 * s["bandwidth_share"].get<double>(),
+                        wide_cell(s["decode_tokens_per_s"]), 100 * s["bandwidth_share"].get<double>(),
                         bytes_text(s["weight_bytes_read_per_pass"].get<int64_t>()));
     if (!s.contains("peer")) continue;
     const Json& peer = s["peer"];
     text += fmt::format("  llama.cpp prefill {} tokens/s: ours is {:.2f} x\n",
-                        cell(peer["prefill_tokens_per_s"]), peer["prefill_ratio"].get<double>());
+                        wide_cell(peer["prefill_tokens_per_s"]), peer["prefill_ratio"].get<double>());
     text += fmt::format("  llama.cpp decode  {} tokens/s: ours is {:.2f} x\n",
-                        cell(peer["decode_tokens_per_s"]), peer["decode_ratio"].get<double>());
+                        wide_cell(peer["decode_tokens_per_s"]), peer["decode_ratio"].get<double>());
   }
   print(text);
 }
@@ -237,7 +237,7 @@ int run_bench(const Arguments& arguments) {
             "  fathom bench -m model-q8_0.gguf --peer llama.cpp=llama.cpp/build/bin/llama-bench\n"
             "  fathom bench -m model-q8_0.gguf --table all --peer llama.cpp=llama.cpp/build/bin\n"
             "  fathom bench --train --shape smollm2 --peer \"torch=python3 bench/torch_training.py\"");
-  Options o;
+  BenchChoice o;
   if (!parse(args, o, arguments)) return 0;
   if (o.train) {
     return run_bench_train(

@@ -18,8 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kParts[] = {"decode", "context", "prefill", "batch",
-                                       "verify", "skip",    "routers", "load"};
+constexpr std::string_view kBenchParts[] = {"decode", "context", "prefill", "batch",
+                                            "verify", "skip",    "routers", "load"};
 constexpr int64_t kLongContext = 1900, kSequences = 16, kBatchPrompt = 16, kVerifyContext = 128,
                   kShortDecode = 32;
 
@@ -31,16 +31,16 @@ void check_parts(const std::string& parts) {
   for (size_t begin = 0; begin <= parts.size() && parts != "all";) {
     const size_t end = std::min(parts.find(',', begin), parts.size());
     const std::string part = parts.substr(begin, end - begin);
-    if (std::find(std::begin(kParts), std::end(kParts), part) == std::end(kParts))
+    if (std::find(std::begin(kBenchParts), std::end(kBenchParts), part) == std::end(kBenchParts))
       throw UsageError(
           fmt::format("--table must be all or some of {}, got '{}'", table_parts(), printable(part)));
     begin = end + 1;
   }
 }
 
-class Table {
+class PartTable {
  public:
-  Table(const TableOptions& o, Session& session)
+  PartTable(const TableOptions& o, Session& session)
       : o_(o),
         session_(session),
         bandwidth_(read_bandwidth(session.ctx())),
@@ -245,7 +245,7 @@ class Table {
 
 std::string table_parts() {
   std::string names;
-  for (const std::string_view part : kParts) names += (names.empty() ? "" : ",") + std::string(part);
+  for (const std::string_view part : kBenchParts) names += (names.empty() ? "" : ",") + std::string(part);
   return names;
 }
 
@@ -253,7 +253,7 @@ int run_bench_table(const TableOptions& o) {
   check_parts(o.parts);
   if (o.prompt == 0 || o.tokens == 0) throw UsageError("bench: --table needs -p and -n above 0");
   Session session(o.model);
-  Table table(o, session);
+  PartTable table(o, session);
   table.run();
   if (interrupted()) return kInterruptedExit;
   const Json out = table.json();

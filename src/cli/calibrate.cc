@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFewestTokens = 64, kPassesOfABudget = 8;
 
-struct Options {
+struct CalibrateChoice {
   ModelOptions model;
   std::vector<std::string> data, check;
   std::string out, budgets = "0.95,0.9,0.8,0.7,0.6,0.5", quality, chat_template;
@@ -96,8 +96,8 @@ std::string kind_of(const std::string& path) {
 }
 
 // Files that only check the budgets.
-void add_checks(Texts& texts, const Options& o, const DocumentOptions& how, const Tokenizer& tokenizer,
-                int64_t window) {
+void add_checks(Texts& texts, const CalibrateChoice& o, const DocumentOptions& how,
+                const Tokenizer& tokenizer, int64_t window) {
   constexpr int64_t kTokensOfACheck = 8192;
   for (const std::string& path : o.check) {
     CheckText check{kind_of(path), {}, false};
@@ -108,7 +108,7 @@ void add_checks(Texts& texts, const Options& o, const DocumentOptions& how, cons
   }
 }
 
-Texts read_texts(const Options& o, Session& session) {
+Texts read_texts(const CalibrateChoice& o, Session& session) {
   Texts texts;
   CheckText of_short{kShortKind, {}};
   const DocumentOptions how{o.chat_template, o.prompts_as_chat};
@@ -146,7 +146,7 @@ void check_for_quality(const std::vector<CheckText>& check) {
 }
 
 // The adapter with its new table: in its folder, or in a new one. -> where
-std::string store(Session& session, const Options& o, const Calibration& table) {
+std::string store(Session& session, const CalibrateChoice& o, const Calibration& table) {
   const std::string folder =
       o.model.adapter.empty() ? own_method_place(session.model().path) : o.model.adapter;
   Adapter adapter = load_adapter(session.ctx(), folder, session.model(), true);
@@ -168,7 +168,7 @@ std::string store(Session& session, const Options& o, const Calibration& table) 
 
 // The model without the adapter's LoRA. Factors beside the weights are left out; weights that they were
 // merged into are loaded once more.
-LoadedModel load_base(const Session& session, const Options& o) {
+LoadedModel load_base(const Session& session, const CalibrateChoice& o) {
   const bool merged = session.has_lora() && !session.model().lora.any();
   if (merged) return load_to_run(load_request(o.model));
   LoadedModel base;
@@ -185,7 +185,7 @@ struct Found {
   std::string failed;  // why qualities have no budget; "": all have one
 };
 
-Found find_table(Session& session, const Options& o, const std::vector<QualityLimit>& limits,
+Found find_table(Session& session, const CalibrateChoice& o, const std::vector<QualityLimit>& limits,
                  const CalibrationText& text, const CalibrateOptions& options) {
   Found found{calibrate(session.ctx(), session.model(), *session.method(), text, options), {}, {}};
   if (options.check.empty() || (limits.empty() && !session.has_lora())) return found;
@@ -290,7 +290,7 @@ std::string table_text(const Calibration& table, const std::optional<Divergence>
   return text + fmt::format("stored in {}\n", printable(folder));
 }
 
-void add_options(Args& args, Options& o) {
+void add_options(Args& args, CalibrateChoice& o) {
   add_model_options(args, o.model, false);
   add_run_options(args, o.model);
   add_adapter_options(args, o.model);
@@ -317,7 +317,7 @@ void add_options(Args& args, Options& o) {
   args.flag("--prompts-as-chat", o.prompts_as_chat, "Write prompts and answers of JSONL as conversations");
 }
 
-void check_options(const Args& args, Options& o) {
+void check_options(const Args& args, CalibrateChoice& o) {
   check_model_options(args, o.model);
   if (o.data.empty()) throw UsageError("--data is missing: text that was not trained on");
   if (o.model.force_adapter && o.out.empty())
@@ -341,7 +341,7 @@ int run_calibrate(const Arguments& arguments) {
   Args args("calibrate",
             "Finds a method's thresholds for a grid of budgets on held-out text and stores them.",
             "fathom calibrate -m model.gguf --adapter routers --data held-out.txt");
-  Options o;
+  CalibrateChoice o;
   add_options(args, o);
   if (!args.parse(arguments)) return 0;
   check_options(args, o);

@@ -28,7 +28,7 @@ constexpr const char* kHelp =
     "/save FILE and /load FILE keep a conversation as JSON, /help shows this; "
     "a line that ends with \\ goes on in the next; Ctrl-C cuts an answer short\n";
 
-struct Options {
+struct ChatChoice {
   ModelOptions model;
   SamplingOptions sampling;
   DraftChoice drafts;
@@ -38,7 +38,7 @@ struct Options {
   int64_t tokens = -1;
 };
 
-BatcherOptions engine_options(const Session& session, const Options& o) {
+BatcherOptions engine_options(const Session& session, const ChatChoice& o) {
   BatcherOptions options = session.engine_options();
   options.records = o.shades.on || o.model.json || session.drafts_by_model();
   return options;
@@ -80,7 +80,7 @@ std::vector<ChatMessage> read_messages(const std::string& path) {
 
 class Conversation {
  public:
-  Conversation(Session& session, ChatTemplate chat, GenerateOptions options, const Options& o)
+  Conversation(Session& session, ChatTemplate chat, GenerateOptions options, const ChatChoice& o)
       : session_(session),
         chat_(std::move(chat)),
         options_(std::move(options)),
@@ -178,7 +178,7 @@ class Conversation {
 // The one that talks: takes lines, prints answers.
 class Talk {
  public:
-  Talk(Session& session, Conversation& conversation, const Options& o, bool terminal)
+  Talk(Session& session, Conversation& conversation, const ChatChoice& o, bool terminal)
       : session_(session), conversation_(conversation), o_(o), terminal_(terminal) {}
 
   // false: the conversation is over.
@@ -255,11 +255,11 @@ class Talk {
 
   Session& session_;
   Conversation& conversation_;
-  const Options& o_;
+  const ChatChoice& o_;
   bool terminal_;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, ChatChoice& o, const Arguments& arguments) {
   args.text("--system", o.system, "TEXT", "System message");
   args.text("--chat-template", o.chat_template, "NAME",
             "auto: the model's own; or " + ChatTemplate::known_names());
@@ -277,7 +277,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-GenerateOptions generate_options(const Args& args, const Options& o, const Session& session) {
+GenerateOptions generate_options(const Args& args, const ChatChoice& o, const Session& session) {
   GenerateOptions options;
   options.sampler = sampler_config(args, o.sampling, session.model().generation);
   options.max_tokens = o.tokens;
@@ -315,7 +315,7 @@ int run_chat(const Arguments& arguments) {
   Args args("chat", std::string("A conversation with the model's chat template. ") + kHelp,
             "fathom chat -m SmolLM2-135M-Instruct.Q4_1.gguf\n"
             "  echo \"Why is the sky blue?\" | fathom chat -m model.gguf --system \"Be brief.\" --temp 0");
-  Options o;
+  ChatChoice o;
   if (!parse(args, o, arguments)) return 0;
   Session session(o.model);
   ChatTemplate chat = chat_template_option(session, o.chat_template);

@@ -19,13 +19,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct EvalChoice {
   ModelOptions model;
   TaskChoice tasks;
   std::string samples, chat_template;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, EvalChoice& o, const Arguments& arguments) {
   add_task_options(args, o.tasks);
   args.text("--chat-template", o.chat_template, "NAME",
             "Ask in this format, the question a user's message: auto (the model's own), " +
@@ -169,7 +169,7 @@ int run_eval(const Arguments& arguments) {
   Args args("eval", "Scores a model on benchmarks, by lm-evaluation-harness's rules.",
             "fathom eval -m model.gguf --tasks arc_challenge,hellaswag --data-dir benchmarks --limit 200\n"
             "  fathom eval -m builtin --tasks my_questions.jsonl --json");
-  Options o;
+  EvalChoice o;
   if (!parse(args, o, arguments)) return 0;
   std::vector<Task> tasks = load_tasks(o.tasks);
   std::unique_ptr<AtomicFile> samples;

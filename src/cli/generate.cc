@@ -19,9 +19,7 @@
 namespace fathom {
 namespace {
 
-using Options = GenerateChoice;
-
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, GenerateChoice& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The prompt");
   args.text("-f,--file", o.file, "FILE", "The prompt from a file; -: from stdin");
   args.integer("-n,--tokens", o.tokens, "Most new tokens; -1: until the text ends or the context is full", -1,
@@ -58,7 +56,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-std::vector<int32_t> prompt_ids(const Session& session, const Options& o, const std::string& text) {
+std::vector<int32_t> prompt_ids(const Session& session, const GenerateChoice& o, const std::string& text) {
   const Tokenizer& tokenizer = session.tokenizer();
   if (o.chat_template.empty()) return tokenizer.encode(text);
   std::vector<ChatMessage> messages;
@@ -80,7 +78,7 @@ nlohmann::ordered_json to_json(const Pieces& pieces) {
 // pieces for --json.
 class Screen {
  public:
-  Screen(const Options& o, int64_t layers, int64_t prompt)
+  Screen(const GenerateChoice& o, int64_t layers, int64_t prompt)
       : json_(o.model.json), shades_(!json_ && o.shades.shades()), layers_(layers), bar_(prompt) {}
 
   void read(int64_t rows) { bar_.read(rows); }
@@ -106,8 +104,8 @@ class Screen {
   Pieces pieces_;
 };
 
-void print_result(const GenerateResult& r, const Options& o, const Pieces& pieces, SamplerConfig sampler,
-                  Session& session) {
+void print_result(const GenerateResult& r, const GenerateChoice& o, const Pieces& pieces,
+                  SamplerConfig sampler, Session& session) {
   const double prefill = r.prefill_tokens_per_s(), decode = r.decode_tokens_per_s();
   if (!o.model.json) {
     if (r.text.empty() || r.text.back() != '\n') print("\n");
@@ -161,7 +159,7 @@ int run_generate(const Arguments& arguments) {
             "  fathom generate -m SmolLM2-135M-Instruct.Q4_1.gguf --chat-template auto -p \"Why is the sky "
             "blue?\"\n"
             "  fathom generate -m builtin --batch prompts.jsonl -o answers.jsonl --parallel 32");
-  Options o;
+  GenerateChoice o;
   if (!parse(args, o, arguments)) return 0;
   if (o.batch.on()) return run_generate_batch(args, o);
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;

@@ -14,12 +14,12 @@
 namespace fathom {
 namespace {
 
-struct Options {
+struct InspectChoice {
   ModelOptions model;
   std::string prompt, file, folder;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, InspectChoice& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The text");
   args.text("-f,--file", o.file, "FILE", "The text from a file; -: from stdin");
   args.text("-o,--out", o.folder, "DIR", "Where the figures go: index.html, SVG, PNG and trace.json");
@@ -41,7 +41,7 @@ std::string rule_of(const Session& session, const ModelOptions& o) {
   return o.decide.empty() ? "the method's own rule" : "the batch's quantile";
 }
 
-void print_summary(const std::vector<std::string>& files, const Inspection& in, const Options& o) {
+void print_summary(const std::vector<std::string>& files, const Inspection& in, const InspectChoice& o) {
   if (!o.model.json) {
     print(to_markdown(InspectionStats(in).class_table()));
     print(fmt::format("\n{} tokens, skip ratio {:.3f}: {}/index.html and {} files beside it\n",
@@ -65,7 +65,7 @@ int run_inspect(const Arguments& arguments) {
             "Shows why a text's tokens ran what they ran: maps, densities and tables, by token and layer.",
             "fathom inspect -m runs/skip_layer/last -p \"Mary went to the garden.\" -o report\n"
             "  fathom inspect -m model.gguf --adapter routers --budget 0.8 --file text.txt -o report");
-  Options o;
+  InspectChoice o;
   if (!parse(args, o, arguments)) return 0;
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
   warn_about_bytes(text);

@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-struct Options {
+struct QuantizeChoice {
   ModelOptions model;
   std::string out, type, output_type, embedding_type;
   bool force = false;
@@ -30,7 +30,7 @@ DType fine_type(DType wanted, DType stored) {
   return stored == DType::kQ6_K ? stored : DType::kQ8_0;
 }
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, QuantizeChoice& o, const Arguments& arguments) {
   const char* const fine = "(default: --type, but q8_0, or q6_k where it was stored so, below 8 bits)";
   args.text("-o,--output", o.out, "FILE.gguf", "The file to write");
   args.text("--type", o.type, "TYPE", "Type of the matrices: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1");
@@ -46,7 +46,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
   return true;
 }
 
-Types types_of(const Options& o, const Model& model) {
+Types types_of(const QuantizeChoice& o, const Model& model) {
   const DType wanted = *weight_type("--type", o.type);
   const std::optional<DType> output = weight_type("--output-type", o.output_type),
                              embedding = weight_type("--embedding-type", o.embedding_type);
@@ -102,7 +102,7 @@ std::vector<std::string> convert_model(Context& ctx, Model& model, const Types& 
 int run_quantize(const Arguments& arguments) {
   Args args("quantize", "Writes a GGUF whose matrices have another type; vectors stay f32.",
             "fathom quantize -m SmolLM2-135M-Instruct -o smollm2-q8_0.gguf --type q8_0");
-  Options o;
+  QuantizeChoice o;
   if (!parse(args, o, arguments)) return 0;
   weight_type("--type", o.type);
   LoadedModel loaded = load_named(load_request(o.model));

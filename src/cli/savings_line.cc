@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kBudgetMissed = 0.03, kDensityMissed = 0.05;
 constexpr int64_t kRowsToTell = 256;  // fewer rows say little
-constexpr int64_t kShort = 64;        // rows of a short sequence, as calibrate cuts some
+constexpr int64_t kShortRows = 64;    // rows of a short sequence, as calibrate cuts some
 
 std::string budget_list(const std::vector<float>& budgets) {
   std::string list;
@@ -22,7 +22,7 @@ void warn_if_missed(double budget, double ran, int64_t rows, int64_t sequences) 
   if (rows < kRowsToTell || std::abs(ran - budget) <= kBudgetMissed) return;
   log_warn(
       fmt::format("a budget of {:g} was asked for and {:.3f} ran: {}", budget, ran,
-                  rows / sequences <= kShort
+                  rows / sequences <= kShortRows
                       ? "the texts are short, and in a text's first tokens budgets hold least"
                       : "the text is unlike the one that was calibrated on; calibrate on text like this"));
 }

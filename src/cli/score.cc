@@ -18,13 +18,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct ScoreChoice {
   ModelOptions model;
   std::string prompt, file, ids;
   int64_t top = 0, chunk = 0, prompt_tokens = 0, window = 0;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, ScoreChoice& o, const Arguments& arguments) {
   args.text("-f,--file", o.file, "FILE", "The text; -: from stdin");
   args.text("-p,--prompt", o.prompt, "TEXT", "The text itself");
   args.text("--ids", o.ids, "FILE", "The tokens, as a JSON list of ids");
@@ -78,14 +78,14 @@ void print_table(const Model& model, const std::vector<int32_t>& ids, const Scor
   print(table);
 }
 
-std::vector<int32_t> read_tokens(const Args& args, const Options& o, const Session& session) {
+std::vector<int32_t> read_tokens(const Args& args, const ScoreChoice& o, const Session& session) {
   if (args.given("--ids")) return read_ids(o.ids, session.model().config.vocab);
   const std::string text = args.given("--file") ? read_input(o.file) : o.prompt;
   warn_about_bytes(text);
   return session.tokenizer().encode(text);
 }
 
-void check_length(const Options& o, const Session& session, int64_t count) {
+void check_length(const ScoreChoice& o, const Session& session, int64_t count) {
   if (o.window > session.context())
     throw UsageError(
         fmt::format("--window must fit the context of {} tokens, got {}", session.context(), o.window));
@@ -103,7 +103,7 @@ void check_length(const Options& o, const Session& session, int64_t count) {
 }
 
 // Tokens of one pass; 0: as is best.
-int64_t chunk_of(const Args& args, const Options& o, const Session& session, int64_t count) {
+int64_t chunk_of(const Args& args, const ScoreChoice& o, const Session& session, int64_t count) {
   const bool whole = session.method() && session.method()->needs_whole_prompt();
   if (whole && args.given("--chunk"))
     throw UsageError(fmt::format("--chunk: {} decides from the whole text, which cannot be fed in pieces",
@@ -130,7 +130,7 @@ ScoreResult score_windows(Feeder& feeder, std::span<const int32_t> ids, const Sc
   return all;
 }
 
-Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t chunk, const Options& o) {
+Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t chunk, const ScoreChoice& o) {
   Progress progress("scoring", std::ssize(ids));
   ScoreOptions options;
   options.chunk = chunk;
@@ -144,7 +144,7 @@ Scored score_timed(Session& session, const std::vector<int32_t>& ids, int64_t ch
   return scored;
 }
 
-void report(const Options& o, Session& session, const std::vector<int32_t>& ids, const Scored& scored) {
+void report(const ScoreChoice& o, Session& session, const std::vector<int32_t>& ids, const Scored& scored) {
   const auto count = static_cast<int64_t>(ids.size());
   const double nll = scored.result.mean_nll(o.prompt_tokens);
   const int64_t counted = count - std::max<int64_t>(1, o.prompt_tokens);
@@ -175,7 +175,7 @@ int run_score(const Arguments& arguments) {
   Args args("score", "Gives the log-probability of every token of a text, and its perplexity.",
             "fathom score -m builtin -p \"The old man looked at the sea.\"\n"
             "  fathom score -m model.gguf --file text.txt --dtype f32 --json");
-  Options o;
+  ScoreChoice o;
   if (!parse(args, o, arguments)) return 0;
   Session session(o.model);
   const std::vector<int32_t> ids = read_tokens(args, o, session);

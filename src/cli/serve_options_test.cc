@@ -1,6 +1,7 @@
 // What the command line of fathom serve becomes; no server is started.
 #include "cli/serve_options.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>

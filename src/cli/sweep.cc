@@ -1,6 +1,8 @@
 // fathom sweep: quality against savings, methods side by side.
 #include "eval/sweep.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -28,7 +30,7 @@ constexpr int64_t kSmokeItems = 8, kSmokeOrderTokens = 512;
 constexpr int64_t kOrderWindow = 512;  // tokens of a sequence, as `calibrate` has them
 constexpr double kGreedyUntil = 0.5;   // or the smallest budget
 
-struct Options : SweepChoice {
+struct SweepSettings : SweepChoice {
   TaskChoice tasks;
   std::vector<std::string> data;
   std::string budgets = "1,0.9,0.8,0.7", baselines = "random,shallow", order = "once", folder;
@@ -38,7 +40,7 @@ struct Options : SweepChoice {
   bool random = false, shallow = false;
 };
 
-void parse_lists(Options& o) {
+void parse_lists(SweepSettings& o) {
   for (const std::string& word : split_list("--budgets", o.budgets)) {
     if (word == "own") {
       o.asked.emplace_back();
@@ -60,7 +62,7 @@ void parse_lists(Options& o) {
   }
 }
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, SweepSettings& o, const Arguments& arguments) {
   add_task_options(args, o.tasks);
   args.text("--budgets", o.budgets, "B,B,…",
             "Shares of the blocks' multiply-adds to run; own: the method's own rule, without a table");
@@ -113,11 +115,11 @@ bool parse(Args& args, Options& o, const Arguments& arguments) {
 }
 
 // Is the order of the base's units to be measured, for models without some of them?
-bool needs_order(const Options& o, SweepInputs& inputs) {
+bool needs_order(const SweepSettings& o, SweepInputs& inputs) {
   return o.shallow && !inputs.has_other_dense() && !inputs.base().method();
 }
 
-void check_order_text(const Options& o, SweepInputs& inputs) {
+void check_order_text(const SweepSettings& o, SweepInputs& inputs) {
   if (!needs_order(o, inputs) || !o.data.empty() || o.smoke) return;
   throw UsageError(
       "sweep: the shallow baseline needs --data FILE, the text that the method was calibrated on, to measure "
@@ -129,7 +131,7 @@ struct OrderText {
   int64_t tokens = 0;
 };
 
-OrderText order_text(const Options& o, const Session& base) {
+OrderText order_text(const SweepSettings& o, const Session& base) {
   OrderText text;
   for (DataText& file : read_data(o.data, base.tokenizer(), o.documents, o.order_tokens,
                                   std::min(kOrderWindow, base.context()))) {
@@ -154,7 +156,7 @@ struct Shallower {
 };
 
 // None: cancelled.
-std::optional<Shallower> prepare_shallow(const Options& o, SweepInputs& inputs) {
+std::optional<Shallower> prepare_shallow(const SweepSettings& o, SweepInputs& inputs) {
   SweepPlan& plan = inputs.plan;
   plan.shallow = o.shallow && (inputs.has_other_dense() || !inputs.base().method());
   if (o.shallow && !plan.shallow) log_info("no shallower models: name dense ones with --also");
@@ -197,7 +199,7 @@ std::string lora_note(const SweepInputs& inputs) {
                      dropped ? "the shallower models are the base's, without the LoRA" : "");
 }
 
-SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& base) {
+SweepInfo info_of(const SweepSettings& o, const SweepInputs& inputs, const Session& base) {
   const SweepPlan& plan = inputs.plan;
   SweepInfo info;
   info.model = label_of(o.model.model);
@@ -224,7 +226,7 @@ SweepInfo info_of(const Options& o, const SweepInputs& inputs, const Session& ba
   return info;
 }
 
-void print_results(const Options& o, const SweepInfo& info, const std::vector<SweepPoint>& points,
+void print_results(const SweepSettings& o, const SweepInfo& info, const std::vector<SweepPoint>& points,
                    const std::vector<std::string>& files) {
   if (o.model.json) return print(sweep_json(info, points));
   std::string text;
@@ -251,7 +253,7 @@ int run_sweep(const Arguments& arguments) {
       "--limit 200 --budgets 1,0.9,0.8 --data held-out.txt -o sweep\n"
       "  fathom sweep -m runs/skip_layer/last --also runs/dense-4/last --also runs/dense-6/last --tasks "
       "valid.txt --budgets own -o sweep");
-  Options o;
+  SweepSettings o;
   if (!parse(args, o, arguments)) return 0;
   std::vector<Task> tasks = load_tasks(o.tasks);
   SweepInputs inputs(o);  // before anything is written

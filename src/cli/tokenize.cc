@@ -13,13 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct TokenizeChoice {
   ModelOptions model;
   std::string prompt, file, ids;
   bool decode = false, no_special = false, literal = false;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments) {
+bool parse(Args& args, TokenizeChoice& o, const Arguments& arguments) {
   args.text("-p,--prompt", o.prompt, "TEXT", "The text");
   args.text("-f,--file", o.file, "FILE", "The text from a file; -: from stdin");
   args.flag("--decode", o.decode, "From ids to text");
@@ -57,7 +57,7 @@ int run_tokenize(const Arguments& arguments) {
             "a tokenizer.",
             "fathom tokenize -m builtin -p \"The old man\"\n"
             "  echo '[428, 1063]' | fathom tokenize -m builtin --decode --ids -");
-  Options o;
+  TokenizeChoice o;
   if (!parse(args, o, arguments)) return 0;
   const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(o.model);
   if (o.decode) {

@@ -27,14 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct TrainChoice {
   std::string config, out, base, tokenizer, method, seed, device = "cpu";
   std::vector<std::string> data, assignments;
   int64_t steps = 0, threads = 0;
   bool resume = false, dry_run = false, all_weights = false, json = false, quiet = false;
 };
 
-bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
+bool parse(Args& args, TrainChoice& o, const Arguments& arguments, bool tune) {
   args.text("--config", o.config, "FILE", "The recipe: JSON, every key in docs/training.md");
   args.text("-o,--output", o.out, "DIR", tune ? "The adapter's folder, and the run's" : "The run's folder");
   args.texts("--data", o.data, "FILE",
@@ -65,7 +65,7 @@ bool parse(Args& args, Options& o, const Arguments& arguments, bool tune) {
 }
 
 // tune leaves the base as it is, whatever the method's paper does, unless all weights are to train.
-void choose_what_trains(const Options& o, Recipe& recipe) {
+void choose_what_trains(const TrainChoice& o, Recipe& recipe) {
   const std::string contrary = fmt::format("method.frozen_backbone={}", o.all_weights);
   if (std::find(o.assignments.begin(), o.assignments.end(), contrary) != o.assignments.end())
     throw UsageError(o.all_weights ? "--all-weights trains the base, which frozen_backbone=true forbids"
@@ -91,7 +91,7 @@ Recipe parse_recipe(const std::string& path) {
   return recipe;
 }
 
-Recipe read_recipe(const Options& o, bool tune) {
+Recipe read_recipe(const TrainChoice& o, bool tune) {
   Recipe recipe = o.config.empty() ? Recipe::parse("{}", "recipe") : parse_recipe(o.config);
   if (!o.method.empty() && o.method != recipe.method->name()) recipe.set("method=" + o.method);
   if (!o.base.empty()) recipe.train.base = o.base;
@@ -143,7 +143,7 @@ ModelConfig shape_of(Context& ctx, const Recipe& recipe) {
   return make_model(ctx, recipe).config;
 }
 
-int dry_run(Context& ctx, const Recipe& recipe, const Options& o) {
+int dry_run(Context& ctx, const Recipe& recipe, const TrainChoice& o) {
   const ModelConfig model = shape_of(ctx, recipe);
   recipe.method->check(model);
   const TrainEstimate e = estimate_run(ctx, recipe, model);
@@ -171,7 +171,7 @@ int dry_run(Context& ctx, const Recipe& recipe, const Options& o) {
   return 0;
 }
 
-void refuse_old_run(const Options& o) {
+void refuse_old_run(const TrainChoice& o) {
   if (o.resume) return;
   if (const auto place = newest_checkpoint(o.out)) {
     fail("{} already holds a run, at step {}: go on with --resume, or give another folder", printable(o.out),
@@ -206,7 +206,7 @@ int64_t trained_numbers(Trainer& trainer) {
 }
 
 // adapter: "": the run made a model.
-void report(const Options& o, const TrainResult& result, bool trains, const std::string& adapter) {
+void report(const TrainChoice& o, const TrainResult& result, bool trains, const std::string& adapter) {
   if (o.json) {
     Json json{{"steps", result.steps},
               {"loss", result.loss},
@@ -235,7 +235,7 @@ void report(const Options& o, const TrainResult& result, bool trains, const std:
                     printable(adapter.empty() ? result.checkpoint : adapter)));
 }
 
-int run_recipe(const Options& o, bool tune) {
+int run_recipe(const TrainChoice& o, bool tune) {
   Recipe recipe = read_recipe(o, tune);
   Context ctx(context_options(o.device, o.threads));
   if (o.dry_run) return dry_run(ctx, recipe, o);
@@ -265,7 +265,7 @@ int run_recipe(const Options& o, bool tune) {
 }
 
 int run(Args& args, const Arguments& arguments, bool tune) {
-  Options o;
+  TrainChoice o;
   if (!parse(args, o, arguments, tune)) return 0;
   try {
     return run_recipe(o, tune);

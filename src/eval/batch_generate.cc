@@ -20,7 +20,7 @@ Request request_for(const ItemRequests& item, const GenerationRules& rules) {
 
 // Reads all of the answer. Its tokens are decoded as a text of their own, as lm-evaluation-harness does. What
 // breaks is a UserError.
-std::string text_of(Answer& answer, const Tokenizer& tokenizer, const GenerationRules& rules) {
+std::string answer_text(Answer& answer, const Tokenizer& tokenizer, const GenerationRules& rules) {
   std::vector<int32_t> ids;
   while (const std::optional<Token> token = answer.next()) {
     if (!token->ends) ids.push_back(token->id);
@@ -60,7 +60,7 @@ std::vector<std::string> generate_items(Feeder& feeder, std::span<const ItemRequ
     batcher.step();
     const size_t done = std::erase_if(asked, [&](Asked& each) {
       if (!each.answer.ended()) return false;
-      texts[each.item] = text_of(each.answer, tokenizer, rules);
+      texts[each.item] = answer_text(each.answer, tokenizer, rules);
       return true;
     });
     if (options.on_progress && done > 0) options.on_progress(static_cast<int64_t>(done));

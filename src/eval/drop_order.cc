@@ -15,7 +15,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kRowsOfAPass = 512;
 constexpr int64_t kVersion = 1;
@@ -53,7 +53,7 @@ bool is_order(const std::vector<int32_t>& units, const Model& model) {
 std::vector<int32_t> read(const std::string& path, const std::string& key, const Model& model) {
   if (!std::filesystem::exists(path)) return {};
   try {
-    const Json json = Json::parse(read_text_file(path));
+    const OrderedJson json = OrderedJson::parse(read_text_file(path));
     if (json.at("format") != kFormat || json.at("version") != kVersion || json.at("key") != key) return {};
     const auto units = json.at("units").get<std::vector<int32_t>>();
     if (is_order(units, model)) return units;
@@ -65,12 +65,12 @@ std::vector<int32_t> read(const std::string& path, const std::string& key, const
 
 void write(const std::string& path, const std::string& key, size_t tokens, const DropOrderOptions& options,
            const std::vector<int32_t>& units) {
-  const Json json{{"format", kFormat},
-                  {"version", kVersion},
-                  {"key", key},
-                  {"tokens", tokens},
-                  {"search", search_name(options)},
-                  {"units", units}};
+  const OrderedJson json{{"format", kFormat},
+                         {"version", kVersion},
+                         {"key", key},
+                         {"tokens", tokens},
+                         {"search", search_name(options)},
+                         {"units", units}};
   write_file_atomically(path, json.dump() + "\n");
 }
 

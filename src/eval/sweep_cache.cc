@@ -17,7 +17,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kChecksumDigits = 16;
 
@@ -27,11 +27,11 @@ std::string checksum(std::string_view text) {
   return hash.hex().substr(0, kChecksumDigits);
 }
 
-Json to_json(const Work& work) {
+OrderedJson to_json(const Work& work) {
   return {work.madds, work.weight_bytes, work.cache_bytes, work.unit_rows, work.policy_madds};
 }
 
-Work work_from(const Json& json) {
+Work work_from(const OrderedJson& json) {
   return {.madds = json.at(0),
           .weight_bytes = json.at(1),
           .cache_bytes = json.at(2),
@@ -39,18 +39,18 @@ Work work_from(const Json& json) {
           .policy_madds = json.at(4)};
 }
 
-Json to_json(const WorkBooks& books) {
+OrderedJson to_json(const WorkBooks& books) {
   return {{"ran", to_json(books.ran)},
           {"dense", to_json(books.dense)},
           {"output_madds", books.dense_output_madds}};
 }
 
-WorkBooks books_from(const Json& json) {
+WorkBooks books_from(const OrderedJson& json) {
   return {work_from(json.at("ran")), work_from(json.at("dense")), json.at("output_madds")};
 }
 
-Json to_json(const ItemResult& item) {
-  Json out = Json::object();
+OrderedJson to_json(const ItemResult& item) {
+  OrderedJson out = OrderedJson::object();
   for (const TextScore& score : item.scores) out["scores"].push_back({score.logprob, score.greedy});
   out["predicted"] = {item.predicted, item.predicted_norm, item.predicted_token};
   out["text"] = item.text;
@@ -58,30 +58,30 @@ Json to_json(const ItemResult& item) {
   return out;
 }
 
-ItemResult item_from(const Json& json) {
+ItemResult item_from(const OrderedJson& json) {
   ItemResult item;
-  for (const Json& score : json.value("scores", Json::array()))
+  for (const OrderedJson& score : json.value("scores", OrderedJson::array()))
     item.scores.push_back({score.at(0).get<double>(), score.at(1).get<bool>()});
   item.predicted = json.at("predicted").at(0);
   item.predicted_norm = json.at("predicted").at(1);
   item.predicted_token = json.at("predicted").at(2);
   item.text = json.at("text");
-  for (const Json& one : json.value("judgements", Json::array()))
+  for (const OrderedJson& one : json.value("judgements", OrderedJson::array()))
     item.judgements.push_back(
         {one.at(0).get<std::string>(), one.at(1).get<std::string>(), one.at(2).get<double>()});
   return item;
 }
 
-SweepChunk chunk_from(const Json& json) {
+SweepChunk chunk_from(const OrderedJson& json) {
   SweepChunk chunk;
-  for (const Json& item : json.at("items")) chunk.items.push_back(item_from(item));
+  for (const OrderedJson& item : json.at("items")) chunk.items.push_back(item_from(item));
   chunk.books = books_from(json.at("books"));
   chunk.seconds = json.at("seconds");
   return chunk;
 }
 
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ bool SweepCache::take(std::string_view line) {
   const std::string_view text = line.substr(kChecksumDigits + 1);
   if (line.substr(0, kChecksumDigits) != checksum(text)) return false;
   try {
-    const Json json = Json::parse(text);
+    const OrderedJson json = OrderedJson::parse(text);
     if (json.contains("what")) {
       claims_[json.at("what")] = json.at("identity");
     } else if (json.contains("items")) {
@@ -161,7 +161,7 @@ const SweepSpeed* SweepCache::speed(const std::string& key) const {
 }
 
 const SweepChunk& SweepCache::add(const std::string& key, SweepChunk chunk) {
-  Json json{{"key", key}, {"items", Json::array()}};
+  OrderedJson json{{"key", key}, {"items", OrderedJson::array()}};
   for (const ItemResult& item : chunk.items) json["items"].push_back(to_json(item));
   json["books"] = to_json(chunk.books);
   json["seconds"] = chunk.seconds;

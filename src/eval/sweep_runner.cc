@@ -15,9 +15,9 @@ namespace {
 constexpr int64_t kRowsBeforeDecode = 80;
 
 // Sequences under a run's policy.
-class Lane {
+class SweepLane {
  public:
-  Lane(const SweepRun& run, const RunnerOptions& options, int64_t context, int64_t sequences)
+  SweepLane(const SweepRun& run, const RunnerOptions& options, int64_t context, int64_t sequences)
       : policy_(run.policy ? static_cast<const SkipPolicy&>(*run.policy) : dense_),
         running_(run.model.ctx, run.model.model, policy_,
                  {.cache = {.sequences = sequences,
@@ -95,7 +95,7 @@ SweepSpeed SweepRunner::measure(const SweepRun& run, const SweepTask& task) {
       probe_tokens(task, static_cast<size_t>(std::min<int64_t>(kRowsBeforeDecode, room / 2)) + count);
   const std::span<const int32_t> tokens(text), before = tokens.first(text.size() - count);
   const auto total = static_cast<int64_t>(text.size());
-  Lane lane(run, options_, total, 1), dense({.name = "", .model = run.model}, options_, total, 1);
+  SweepLane lane(run, options_, total, 1), dense({.name = "", .model = run.model}, options_, total, 1);
   std::vector<double> times(count, INFINITY), dense_times(count, INFINITY);
   SweepSpeed speed;
   for (int64_t round = 0; round < options_.rounds; ++round) {
@@ -121,7 +121,7 @@ SweepSpeed SweepRunner::measure(const SweepRun& run, const SweepTask& task) {
 SweepOutcome SweepRunner::run(const SweepRun& run, const SweepTask& task) {
   const auto items = static_cast<int64_t>(task.task.items.size());
   const ModelConfig& config = run.model.model.config;
-  std::unique_ptr<Lane> lane;
+  std::unique_ptr<SweepLane> lane;
   SweepOutcome outcome;
   const std::string key = run.name + " | " + task.task.spec.name;
   for (size_t begin = 0; begin < task.task.items.size(); begin += kItemsOfChunk) {
@@ -135,7 +135,7 @@ SweepOutcome SweepRunner::run(const SweepRun& run, const SweepTask& task) {
         const KvCacheOptions types{.k_type = options_.k_type, .v_type = options_.v_type};
         const int64_t most = std::min<int64_t>(items, kItemsOfChunk);
         const int64_t sequences = sequences_for(config, types, most, task.encoded.longest);
-        lane = std::make_unique<Lane>(run, options_, task.encoded.longest, sequences);
+        lane = std::make_unique<SweepLane>(run, options_, task.encoded.longest, sequences);
       }
       chunk = &cache_.add(name, run_chunk(lane->feeder(), run, task, begin));
     }

@@ -46,7 +46,7 @@ TEST(SweepIdentity, OfAModelIsTheSameHoweverItsWeightsLie) {
   EXPECT_EQ(identity_of(story.ctx, story.model), identity);
 }
 
-struct Rig {
+struct SweepRig {
   StoryModel story;
   SweepModel model{story.ctx, story.model};
   std::unique_ptr<MethodPolicy> policy = MethodPolicy::from_json(
@@ -54,7 +54,7 @@ struct Rig {
   SweepPlan plan;
   int64_t run = 0, kept = 0, fewer = 0;
 
-  explicit Rig(size_t items = 20) {
+  explicit SweepRig(size_t items = 20) {
     const std::vector<float> thresholds(10, 0.2f);
     plan.methods.push_back({.label = "dense", .model = model, .budgets = {{std::nullopt, {}}}});
     plan.methods.push_back({.label = "mine",
@@ -100,7 +100,7 @@ std::vector<double> numbers(const std::vector<SweepPoint>& points) {
 
 TEST(Sweep, EveryPointStandsBesideItsBaselines) {
   const TemporaryFolder folder;
-  Rig rig;
+  SweepRig rig;
   const std::vector<SweepPoint> points = rig.sweep(folder.path());
   ASSERT_GE(points.size(), 5u);
   EXPECT_EQ(points[0].kind, PointKind::kDense);
@@ -141,16 +141,16 @@ TEST(Sweep, EveryPointStandsBesideItsBaselines) {
 // Cut anywhere, by any crash, a sweep that goes on ends where it would have ended.
 TEST(Sweep, GoesOnFromWhateverIsKept) {
   const TemporaryFolder folder;
-  Rig rig;
+  SweepRig rig;
   const std::vector<double> expected = numbers(rig.sweep(folder.path()));  // two chunks in each run
   const std::string whole = file_text(folder.at("items.jsonl"));
-  Rig other;
+  SweepRig other;
   EXPECT_EQ(numbers(other.sweep(folder.path())), expected);
   EXPECT_EQ(other.run, 0) << "all of it was kept";
   EXPECT_EQ(file_text(folder.at("items.jsonl")), whole);
   for (const size_t part : {3, 6}) {
     folder.write("items.jsonl", whole.substr(0, whole.size() * (part - 1) / part));
-    Rig third;
+    SweepRig third;
     EXPECT_EQ(numbers(third.sweep(folder.path())), expected) << part;
     EXPECT_GT(third.run, 0);
     EXPECT_GT(third.kept, 0);
@@ -160,24 +160,24 @@ TEST(Sweep, GoesOnFromWhateverIsKept) {
 
 TEST(Sweep, RefusesToMixWhatDiffers) {
   const TemporaryFolder folder;
-  Rig(5).sweep(folder.path());
+  SweepRig(5).sweep(folder.path());
   const auto error = [&](auto&& change) {
-    Rig rig(5);
+    SweepRig rig(5);
     change(rig);
     return error_of([&] { rig.sweep(folder.path()); });
   };
-  EXPECT_EQ(error([](Rig&) {}), "");
+  EXPECT_EQ(error([](SweepRig&) {}), "");
   const auto expect = [&](const std::string& part, auto&& change) {
     const std::string message = error(change);
     EXPECT_NE(message.find("made with another " + part), std::string::npos) << part << ": " << message;
   };
-  expect("settings", [](Rig& rig) { rig.plan.settings = "other"; });
-  expect("adapter or method mine", [](Rig& rig) { rig.plan.methods[1].identity = "retrained"; });
+  expect("settings", [](SweepRig& rig) { rig.plan.settings = "other"; });
+  expect("adapter or method mine", [](SweepRig& rig) { rig.plan.methods[1].identity = "retrained"; });
   expect("calibration of mine at 0.8",
-         [](Rig& rig) { rig.plan.methods[1].budgets[0].thresholds[3] = 0.21f; });
-  expect("task stories", [](Rig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
-  expect("task stories", [](Rig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
-  expect("model of ", [](Rig& rig) {
+         [](SweepRig& rig) { rig.plan.methods[1].budgets[0].thresholds[3] = 0.21f; });
+  expect("task stories", [](SweepRig& rig) { rig.plan.tasks[0].task.items[2].gold = 3; });
+  expect("task stories", [](SweepRig& rig) { rig.plan.tasks[0].encoded.items[4][1].tokens[2] = 7; });
+  expect("model of ", [](SweepRig& rig) {
     Tensor& up = rig.story.model.weights.blocks[2].up;
     Tensor changed = Tensor::owned(Device::kCpu, DType::kF32, up.shape());
     std::memcpy(changed.raw(), up.raw(), static_cast<size_t>(up.nbytes()));
@@ -185,15 +185,15 @@ TEST(Sweep, RefusesToMixWhatDiffers) {
     up = changed;
   });
   // More of it is no other: what is there serves.
-  EXPECT_EQ(error([](Rig& rig) { rig.plan.seeds = 3; }), "");
+  EXPECT_EQ(error([](SweepRig& rig) { rig.plan.seeds = 3; }), "");
 }
 
 // Another order's depths are other runs: none is taken for one of the first order's.
 TEST(Sweep, AnotherOrderRunsItsOwnDepths) {
   const TemporaryFolder folder, fresh;
-  const std::vector<double> first = numbers(Rig().sweep(folder.path()));
-  Rig rig, alone;
-  for (Rig* one : {&rig, &alone}) {  // the same kinds of units, a layer further up: the same depths
+  const std::vector<double> first = numbers(SweepRig().sweep(folder.path()));
+  SweepRig rig, alone;
+  for (SweepRig* one : {&rig, &alone}) {  // the same kinds of units, a layer further up: the same depths
     for (int32_t& unit : one->plan.drop_order) unit = (unit + 2) % 10;
   }
   const std::vector<double> expected = numbers(alone.sweep(fresh.path()));
@@ -205,7 +205,7 @@ TEST(Sweep, AnotherOrderRunsItsOwnDepths) {
 // Random skipping leaves out what the method protects, and skips as much in all.
 TEST(Sweep, RandomProtectsWhatTheMethodProtects) {
   const TemporaryFolder folder;
-  Rig rig;
+  SweepRig rig;
   rig.policy = MethodPolicy::from_json(
       R"({"name": "random", "keyed_by": "text", "seed": 77, "rows_kept": 0.5, "protect": [0, 4, 0]})",
       "test");
@@ -233,7 +233,7 @@ TEST(Sweep, RandomProtectsWhatTheMethodProtects) {
 // Where the layers that are left have fewer units than were skipped there is nothing to draw.
 TEST(Sweep, NoRandomWhereTooMuchIsProtected) {
   const TemporaryFolder folder;
-  Rig rig(5);
+  SweepRig rig(5);
   rig.policy = MethodPolicy::from_json(
       R"({"name": "random", "keyed_by": "text", "rows_kept": 0.2, "protect": [0]})", "test");
   rig.plan.methods[1].policy = rig.policy.get();
@@ -250,7 +250,7 @@ TEST(Sweep, NoRandomWhereTooMuchIsProtected) {
 // Item by item: seeds averaged first, depths between the two.
 TEST(Sweep, DifferencesArePaired) {
   const TemporaryFolder folder;
-  Rig rig;
+  SweepRig rig;
   const std::vector<SweepPoint> points = rig.sweep(folder.path());
   EXPECT_TRUE(points[0].to_dense.empty());
   for (size_t i = 1; i < points.size(); ++i) {
@@ -282,7 +282,7 @@ TEST(Sweep, DifferencesArePaired) {
 
 TEST(Sweep, CancelledItSaysSo) {
   const TemporaryFolder folder;
-  Rig rig(5);
+  SweepRig rig(5);
   const std::atomic<bool> cancel{true};
   rig.plan.runner.cancel = &cancel;
   SweepCache cache(folder.path());
@@ -292,7 +292,7 @@ TEST(Sweep, CancelledItSaysSo) {
 // Dense models of other sizes serve as the shallower ones; FLOPs are the first model's.
 TEST(Sweep, DenseModelsThatWereNamed) {
   const TemporaryFolder folder;
-  Rig rig(5);
+  SweepRig rig(5);
   StoryModel small;
   small.model.config.layers = 2;
   small.model.weights.blocks.resize(2);

@@ -10,27 +10,27 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Requests after the oldest that is not written yet: a long answer holds up those behind it only so far.
 constexpr int64_t kMostAhead = 4096;
 constexpr int64_t kMostWaiting = 64;  // without a place in the cache
 
-std::string text_of(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string text_of(const OrderedJson& json) {
+  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-Json to_json(const BatchIdentity& identity) {
-  Json json = Json::object();
+OrderedJson to_json(const BatchIdentity& identity) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [name, value] : identity) json[name] = value;
   return json;
 }
 
 void check_identity(const std::string& path, const std::string& beside, const BatchIdentity& identity) {
-  Json was;
+  OrderedJson was;
   try {
-    was = Json::parse(read_text_file(beside));
-  } catch (const Json::exception&) {
+    was = OrderedJson::parse(read_text_file(beside));
+  } catch (const OrderedJson::exception&) {
     fail("{}: this is not what a batch wrote", printable(beside));
   }
   for (const auto& [name, value] : identity) {
@@ -55,8 +55,8 @@ struct Pending {
 };
 
 std::string line_of(int64_t index, const Pending& pending, bool ids) {
-  Json line{{"index", index}};
-  if (!pending.item.id.empty()) line["id"] = Json::parse(pending.item.id);
+  OrderedJson line{{"index", index}};
+  if (!pending.item.id.empty()) line["id"] = OrderedJson::parse(pending.item.id);
   if (!pending.error.empty()) {
     line["error"] = pending.error;
     return text_of(line);
@@ -176,8 +176,8 @@ BatchOutput::BatchOutput(const std::string& path, const BatchIdentity& identity,
 }
 
 void BatchOutput::take(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
-  if (!json.is_object() || json.value("index", Json()) != Json(taken_))
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
+  if (!json.is_object() || json.value("index", OrderedJson()) != OrderedJson(taken_))
     fail("{}: line {} is not the answer that a batch wrote there", printable(path_), taken_ + 1);
   ++taken_;
   failed_ += json.contains("error");

@@ -16,13 +16,13 @@ struct Types {
 constexpr Types kTypes[] = {
     {DType::kF32, DType::kF32}, {DType::kQ8_0, DType::kQ8_0}, {DType::kQ4_0, DType::kF16}};
 
-using Budgets = std::vector<std::vector<float>>;  // thresholds of each; empty: the method's own rule
+using Thresholds = std::vector<std::vector<float>>;  // thresholds of each; empty: the method's own rule
 
 // The method's own rule, full depth and three budgets: of its list, or calibrated, one of them between two
 // points.
-Budgets budgets_of(Rig& rig) {
+Thresholds budgets_of(Rig& rig) {
   const auto units = static_cast<size_t>(2 * rig.model.config.layers);
-  Budgets all{{}, std::vector<float>(units, -INFINITY)};
+  Thresholds all{{}, std::vector<float>(units, -INFINITY)};
   if (const UnitList list = rig.policy->list(rig.model.config); !list.order.empty()) {
     for (const double budget : {0.6, 0.75, 0.9})
       all.push_back(list.thresholds(budget, 2 * rig.model.config.layers));
@@ -67,7 +67,7 @@ class InOneBatch : public testing::TestWithParam<std::string> {
   }
 
   Rig rig_;
-  Budgets budgets_;
+  Thresholds budgets_;
 };
 
 TEST_P(InOneBatch, EachSequenceIsAsItIsAlone) {

@@ -8,9 +8,9 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-float number(const Json& json, const char* key, const std::string& where) {
+float number(const OrderedJson& json, const char* key, const std::string& where) {
   if (!json.is_object() || !json.contains(key) || !json[key].is_number())
     fail("{}: a calibration point needs a number '{}'", where, key);
   const auto value = json[key].get<float>();
@@ -19,7 +19,7 @@ float number(const Json& json, const char* key, const std::string& where) {
   return value;
 }
 
-CalibrationPoint point_from(const Json& json, int64_t units, const std::string& where) {
+CalibrationPoint point_from(const OrderedJson& json, int64_t units, const std::string& where) {
   CalibrationPoint point;
   point.budget = number(json, "budget", where);
   point.achieved = json.contains("achieved") ? number(json, "achieved", where) : NAN;
@@ -32,14 +32,14 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
   if (json.contains("kinds")) {
     if (!json["kinds"].is_array())
       fail("{}: 'kinds' of a calibration point must be a list of numbers", where);
-    for (const Json& value : json["kinds"])
-      point.of_kinds.push_back(number(Json{{"kinds", value}}, "kinds", where));
+    for (const OrderedJson& value : json["kinds"])
+      point.of_kinds.push_back(number(OrderedJson{{"kinds", value}}, "kinds", where));
   }
-  const Json thresholds = json.value("thresholds", Json());
+  const OrderedJson thresholds = json.value("thresholds", OrderedJson());
   if (!thresholds.is_array() || static_cast<int64_t>(thresholds.size()) != units)
     fail("{}: a calibration point needs {} thresholds, got {}", where, units,
          thresholds.is_array() ? std::to_string(thresholds.size()) : "none");
-  for (const Json& value : thresholds) {
+  for (const OrderedJson& value : thresholds) {
     if (!value.is_number() && !value.is_null()) fail("{}: a threshold must be a number or null", where);
     point.thresholds.push_back(value.is_null() ? -INFINITY : value.get<float>());
     if (!value.is_null() && !std::isfinite(point.thresholds.back()))
@@ -48,13 +48,13 @@ CalibrationPoint point_from(const Json& json, int64_t units, const std::string& 
   return point;
 }
 
-std::string text(const Json& json, const char* key, const std::string& where) {
+std::string text(const OrderedJson& json, const char* key, const std::string& where) {
   if (!json.is_object() || !json.contains(key) || !json[key].is_string())
     fail("{}: a calibration needs a text '{}'", where, key);
   return json[key].get<std::string>();
 }
 
-CalibratedQuality quality_from(const Json& json, const std::string& where) {
+CalibratedQuality quality_from(const OrderedJson& json, const std::string& where) {
   CalibratedQuality quality{text(json, "measure", where), number(json, "limit", where),
                             number(json, "budget", where), number(json, "bound", where),
                             text(json, "kind", where)};
@@ -64,13 +64,14 @@ CalibratedQuality quality_from(const Json& json, const std::string& where) {
 }
 
 // Older tables are the list of points alone.
-Calibration table_from(const std::string& type, const Json& json, int64_t units, const std::string& where) {
-  const Json points = json.is_object() ? json.value("points", Json()) : json;
+Calibration table_from(const std::string& type, const OrderedJson& json, int64_t units,
+                       const std::string& where) {
+  const OrderedJson points = json.is_object() ? json.value("points", OrderedJson()) : json;
   if (!points.is_array() || points.empty())
     fail("{}: the calibration of '{}' must be a list of points", where, printable(type));
   Calibration table;
   table.weight_type = type;
-  for (const Json& point : points) {
+  for (const OrderedJson& point : points) {
     table.points.push_back(point_from(point, units, where));
     const size_t last = table.points.size() - 1;
     if (last > 0 && table.points[last].budget >= table.points[last - 1].budget)
@@ -79,12 +80,14 @@ Calibration table_from(const std::string& type, const Json& json, int64_t units,
   }
   if (!json.is_object()) return table;
   const auto list = [&](const char* key) {
-    const Json items = json.value(key, Json::array());
+    const OrderedJson items = json.value(key, OrderedJson::array());
     if (!items.is_array()) fail("{}: '{}' of a calibration must be a list", where, key);
     return items;
   };
-  for (const Json& kind : list("kinds")) table.kinds.push_back(text(Json{{"kind", kind}}, "kind", where));
-  for (const Json& quality : list("qualities")) table.qualities.push_back(quality_from(quality, where));
+  for (const OrderedJson& kind : list("kinds"))
+    table.kinds.push_back(text(OrderedJson{{"kind", kind}}, "kind", where));
+  for (const OrderedJson& quality : list("qualities"))
+    table.qualities.push_back(quality_from(quality, where));
   return table;
 }
 
@@ -138,7 +141,7 @@ std::vector<CalibrationPoint> Calibration::asked() const {
 
 std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t units,
                                                 const std::string& where) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) fail("{}: the calibration must be a JSON object", where);
   std::vector<Calibration> tables;
   for (const auto& [type, points] : json.items()) {
@@ -148,14 +151,14 @@ std::vector<Calibration> calibrations_from_json(const std::string& text, int64_t
 }
 
 std::string calibrations_to_json(std::span<const Calibration> tables) {
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   for (const Calibration& table : tables) {
-    Json points = Json::array();
+    OrderedJson points = OrderedJson::array();
     for (const CalibrationPoint& point : table.points) {
-      Json thresholds = Json::array();
+      OrderedJson thresholds = OrderedJson::array();
       for (const float value : point.thresholds)
-        thresholds.push_back(std::isfinite(value) ? Json(value) : Json(nullptr));
-      Json one{{"budget", point.budget}};
+        thresholds.push_back(std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr));
+      OrderedJson one{{"budget", point.budget}};
       if (std::isfinite(point.achieved)) one["achieved"] = point.achieved;
       if (std::isfinite(point.checked)) one["checked"] = point.checked;
       if (std::isfinite(point.held)) one["held"] = point.held;
@@ -163,7 +166,7 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       one["thresholds"] = thresholds;
       points.push_back(one);
     }
-    Json one{{"points", points}};
+    OrderedJson one{{"points", points}};
     if (!table.kinds.empty()) one["kinds"] = table.kinds;
     for (const CalibratedQuality& each : table.qualities)
       one["qualities"].push_back({{"measure", each.measure},

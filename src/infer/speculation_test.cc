@@ -5,7 +5,7 @@
 namespace fathom {
 namespace {
 
-AnswerOptions greedy(int64_t tokens) {
+AnswerOptions greedy_answer(int64_t tokens) {
   AnswerOptions options;
   options.sampler.temperature = 0;
   options.max_tokens = tokens;
@@ -21,9 +21,9 @@ TEST(Speculation, GreedyTokensAreThoseOfPlainDecoding) {
     for (size_t i = 0; i < rules.size(); ++i) {
       Speculating speculating(rig, rules[i], i % 2 ? DType::kF16 : DType::kF32);
       const std::vector<int32_t> prompt = random_tokens(40 + i, 9);
-      const PlainAnswer plain = speculating.generate(prompt, greedy(24));
+      const PlainAnswer plain = speculating.generate(prompt, greedy_answer(24));
       const auto drafts = static_cast<int64_t>(1 + i % 5);
-      const PlainAnswer result = speculating.generate(prompt, greedy(24), drafts);
+      const PlainAnswer result = speculating.generate(prompt, greedy_answer(24), drafts);
       EXPECT_EQ(result.ids, plain.ids) << verifier.name << ", rule " << i;
       EXPECT_EQ(plain.speculation.drafted, 0);
       EXPECT_LE(result.speculation.draft_passes, drafts * result.speculation.verify_passes);
@@ -166,17 +166,17 @@ TEST(Speculation, EndsWhereThePlainTextEnds) {
   Rig rig(R"({"name": "dense"})");
   Speculating speculating(rig, leaving_after(3));
   const std::vector<int32_t> prompt = random_tokens(8, 100);
-  const std::vector<int32_t> ids = speculating.generate(prompt, greedy(20)).ids;
+  const std::vector<int32_t> ids = speculating.generate(prompt, greedy_answer(20)).ids;
   for (const int64_t drafts : {1, 3, 8}) {
-    AnswerOptions options = greedy(20);
+    AnswerOptions options = greedy_answer(20);
     options.end_ids = {ids[7]};
     const auto end = std::find(ids.begin(), ids.end(), ids[7]);
     const PlainAnswer stopped = speculating.generate(prompt, options, drafts);
     EXPECT_EQ(stopped.ids, std::vector<int32_t>(ids.begin(), end));
     EXPECT_EQ(stopped.finish, FinishReason::kStop);
-    const PlainAnswer full = speculating.generate(prompt, greedy(-1), drafts);  // a context of 128
+    const PlainAnswer full = speculating.generate(prompt, greedy_answer(-1), drafts);  // a context of 128
     EXPECT_EQ(full.finish, FinishReason::kLength);
-    EXPECT_EQ(full.ids, speculating.generate(prompt, greedy(-1)).ids);
+    EXPECT_EQ(full.ids, speculating.generate(prompt, greedy_answer(-1)).ids);
     EXPECT_EQ(full.ids.size(), 29u);  // the last token is not fed
   }
 }
@@ -189,8 +189,8 @@ TEST(Speculation, DepthIsThatOfPlainDecoding) {
     for (const DraftRule& rule : drafts_for(rig, verifier)) {
       Speculating speculating(rig, rule);
       const std::vector<int32_t> prompt = random_tokens(40, 1);  // so that no pass's mean speaks for its rows
-      const PlainAnswer plain = speculating.generate(prompt, greedy(24)),
-                        result = speculating.generate(prompt, greedy(24), 3);
+      const PlainAnswer plain = speculating.generate(prompt, greedy_answer(24)),
+                        result = speculating.generate(prompt, greedy_answer(24), 3);
       EXPECT_EQ(result.ids, plain.ids) << verifier.name;
       EXPECT_EQ(result.depth, plain.depth) << verifier.name;
     }
@@ -201,8 +201,8 @@ TEST(Speculation, TheBooksHoldWhatRanAgainstTheTokensKept) {
   Rig rig(R"({"name": "dense"})");
   Speculating speculating(rig, leaving_after(2)), plain(rig, leaving_after(2));
   const std::vector<int32_t> prompt = random_tokens(8, 9);
-  const PlainAnswer result = speculating.generate(prompt, greedy(30), 4);
-  plain.generate(prompt, greedy(30));
+  const PlainAnswer result = speculating.generate(prompt, greedy_answer(30), 4);
+  plain.generate(prompt, greedy_answer(30));
   EXPECT_EQ(plain.feeder.savings().net_flops, 1.0);
   const double ran = static_cast<double>(speculating.feeder.work().madds),
                would = static_cast<double>(plain.feeder.work().madds);

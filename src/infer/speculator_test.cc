@@ -11,7 +11,7 @@ namespace fathom {
 namespace {
 
 using Tokens = std::vector<int32_t>;
-constexpr int32_t kVocab = 4;
+constexpr int32_t kDraftVocab = 4;
 
 // Two models of a small language, which look at the last two tokens. The draft resembles the other.
 std::vector<float> logits_after(std::span<const int32_t> history, bool draft) {
@@ -19,7 +19,7 @@ std::vector<float> logits_after(std::span<const int32_t> history, bool draft) {
              b = static_cast<uint32_t>(history.size() > 1 ? history[history.size() - 2] : 9);
   Rng rng(17, {a, b, 0}), other(18, {a, b, 1});
   std::vector<float> logits;
-  for (int32_t i = 0; i < kVocab; ++i) {
+  for (int32_t i = 0; i < kDraftVocab; ++i) {
     const float own = 1.2f * rng.normal(), moved = own + 0.9f * other.normal();
     logits.push_back(draft ? moved : own);
   }
@@ -44,7 +44,7 @@ void add_texts(Sampler& sampler, Tokens history, size_t length, double chance,
 Tokens speculate(const SamplerConfig& config, Tokens history, size_t length, int64_t drafts) {
   AnswerOptions options;
   options.sampler = config;
-  Speculator speculator(DraftLength::fixed(drafts), options, kVocab, 1);
+  Speculator speculator(DraftLength::fixed(drafts), options, kDraftVocab, 1);
   while (history.size() < length) {
     EXPECT_TRUE(speculator.start(history, drafts));
     Tokens seen = history;
@@ -98,7 +98,7 @@ TEST(Speculator, TextsHaveTheDistributionOfPlainDecoding) {
       .temperature = 0.9f, .top_k = 3, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1.4f};
   constexpr int64_t kTexts = 20000;
   for (SamplerConfig config : {plain, steps}) {
-    Sampler sampler(config, kVocab);
+    Sampler sampler(config, kDraftVocab);
     std::map<Tokens, double> chances;
     add_texts(sampler, {1}, 4, 1, chances);
     for (const int64_t drafts : {1, 2, 5}) {
@@ -160,8 +160,8 @@ TEST(Speculator, AModelsTextsToo) {
 Tokens look_up(const SamplerConfig& config, Tokens history, size_t length, int64_t drafts, int64_t* judged) {
   AnswerOptions options;
   options.sampler = config;
-  Speculator speculator(LookupLength::fixed(drafts), options, kVocab, std::ssize(history));
-  Sampler sampler(config, kVocab);
+  Speculator speculator(LookupLength::fixed(drafts), options, kDraftVocab, std::ssize(history));
+  Sampler sampler(config, kDraftVocab);
   while (history.size() < length) {
     if (!speculator.start(history, drafts)) {
       history.push_back(sampler.next(logits_after(history, false), history, std::ssize(history)));
@@ -192,7 +192,7 @@ TEST(Speculator, LookedUpTextsHaveTheDistributionOfPlainDecoding) {
   const Tokens prompt{0, 1, 2, 3, 0, 2, 1, 0, 3, 1, 1, 3, 2, 0, 1};
   constexpr int64_t kTexts = 20000;
   for (SamplerConfig config : {plain, steps}) {
-    Sampler sampler(config, kVocab);
+    Sampler sampler(config, kDraftVocab);
     std::map<Tokens, double> chances;
     add_texts(sampler, prompt, prompt.size() + 3, 1, chances);
     for (const int64_t drafts : {1, 2, 5}) {
@@ -213,7 +213,7 @@ TEST(Speculator, NothingIsLookedUpThatMayNotCome) {
   options.sampler.temperature = 0;
   options.end_ids = {2};
   const auto drafts = [&](const Tokens& history, int64_t prompt, TokenMask* mask = nullptr) {
-    Speculator speculator(LookupLength::fixed(8), options, kVocab, prompt, mask);
+    Speculator speculator(LookupLength::fixed(8), options, kDraftVocab, prompt, mask);
     if (!speculator.start(history, 8)) return Tokens{};
     return Tokens(speculator.drafts().begin(), speculator.drafts().end());
   };
@@ -242,10 +242,10 @@ TEST(Speculator, NothingIsLookedUpThatMayNotCome) {
 TEST(Speculator, DraftsEndWhereNoneMayCome) {
   AnswerOptions options;
   options.sampler.temperature = 0;
-  Speculator speculator(DraftLength::fixed(4), options, kVocab, 2);
+  Speculator speculator(DraftLength::fixed(4), options, kDraftVocab, 2);
   ASSERT_TRUE(speculator.start(Tokens{1, 3}, 8));
   speculator.take_draft(std::vector<float>{1, 0, -INFINITY, -INFINITY});
-  speculator.take_draft(std::vector<float>(kVocab, -INFINITY));
+  speculator.take_draft(std::vector<float>(kDraftVocab, -INFINITY));
   EXPECT_EQ(speculator.phase(), Phase::kVerify);
   EXPECT_EQ(speculator.drafting_passes(), 2);
   EXPECT_EQ(Tokens(speculator.tokens().begin(), speculator.tokens().end()), (Tokens{3, 0}));
@@ -257,7 +257,7 @@ TEST(Speculator, NothingIsDraftedAfterAnEnd) {
   AnswerOptions options;
   options.sampler.temperature = 0;
   options.end_ids = {2};
-  Speculator speculator(DraftLength::fixed(8), options, kVocab, 2);
+  Speculator speculator(DraftLength::fixed(8), options, kDraftVocab, 2);
   ASSERT_TRUE(speculator.start(Tokens{1, 3}, 8));
   EXPECT_EQ(Tokens(speculator.tokens().begin(), speculator.tokens().end()), Tokens{3});
   speculator.take_draft(std::vector<float>{0, 9, 1, 2});
@@ -277,7 +277,7 @@ TEST(Speculator, EndsComeOnlyAfterTheTokensAskedFor) {
   options.sampler.temperature = 0;
   options.end_ids = {2};
   options.min_tokens = 2;
-  Speculator speculator(DraftLength::fixed(3), options, kVocab, 2);
+  Speculator speculator(DraftLength::fixed(3), options, kDraftVocab, 2);
   const std::vector<float> row{0, 1, 9, 2};
   ASSERT_TRUE(speculator.start(Tokens{1, 3, 0}, 3));  // one of two is there
   speculator.take_draft(row);
@@ -294,7 +294,7 @@ TEST(Speculator, AskingTwiceChangesNothing) {
   AnswerOptions options;
   options.sampler.temperature = 1;
   const auto lengths = [&](bool twice) {
-    Speculator speculator(DraftLength::adaptive({.draft = 0.2}), options, kVocab, 1);
+    Speculator speculator(DraftLength::adaptive({.draft = 0.2}), options, kDraftVocab, 1);
     Tokens history{1};
     std::vector<int64_t> all;
     while (history.size() < 400) {
@@ -306,7 +306,7 @@ TEST(Speculator, AskingTwiceChangesNothing) {
       if (twice) drafts = speculator.start(history, 8);
       all.push_back(0);
       if (!drafts) {
-        history.push_back(static_cast<int32_t>(history.size() % kVocab));
+        history.push_back(static_cast<int32_t>(history.size() % kDraftVocab));
         continue;
       }
       Tokens seen = history;

@@ -17,13 +17,13 @@ struct Fed {
   Savings savings;
 };
 
-struct Sequences {
+struct TracedSequences {
   Rig& rig;
   KvCache cache;
   std::unique_ptr<SkipState> state;
   Feeder feeder;
 
-  explicit Sequences(Rig& r, const PassOptions& options = {})
+  explicit TracedSequences(Rig& r, const PassOptions& options = {})
       : rig(r),
         cache(r.ctx, r.model.config,
               {.sequences = 2,
@@ -69,7 +69,7 @@ class Traced : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(Traced, RowsAreThoseThatWereFed) {
-  Sequences traced(rig_);
+  TracedSequences traced(rig_);
   Trace trace;
   traced.feeder.record(&trace);
   traced.feed();
@@ -91,7 +91,7 @@ TEST_P(Traced, RowsAreThoseThatWereFed) {
 
 // What the trace says ran is what the kernels added, row by row over the whole of it.
 TEST_P(Traced, CountsAreTheKernels) {
-  Sequences traced(rig_);
+  TracedSequences traced(rig_);
   Trace trace;
   traced.feeder.record(&trace);
   const Fed fed = traced.feed();
@@ -106,7 +106,7 @@ TEST_P(Traced, CountsAreTheKernels) {
 }
 
 TEST_P(Traced, LookingChangesNothing) {
-  Sequences plain(rig_), traced(rig_);
+  TracedSequences plain(rig_), traced(rig_);
   Trace trace;
   traced.feeder.record(&trace);
   const Fed a = plain.feed(), b = traced.feed();
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(Every, Traced, testing::ValuesIn(every_method()));
 TEST(Trace, OffItCostsNothing) {
   Rig rig(R"({"name": "priced"})");
   rig.calibrate(0.5f);
-  Sequences sequences(rig);
+  TracedSequences sequences(rig);
   Trace trace;
   const auto step = [&](int32_t token) {
     const ArenaScope scope(rig.ctx);

@@ -10,7 +10,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Counts the rows that each unit runs.
 class CountingPolicy final : public ForwardingPolicy {
@@ -48,7 +48,7 @@ std::vector<float> skipped_in_training(Context& ctx, const Model& model, const M
   return skipped;
 }
 
-float share_from(const Json& json, const char* key, const std::string& where) {
+float share_from(const OrderedJson& json, const char* key, const std::string& where) {
   if (!json.contains(key) || !json[key].is_number()) fail("{}: 'trained' needs a number '{}'", where, key);
   const auto value = json[key].get<float>();
   if (!(value >= 0 && value <= 1)) fail("{}: '{}' must be from 0 to 1, got {:g}", where, key, value);
@@ -78,14 +78,14 @@ TrainedRule find_trained_rule(Context& ctx, const Model& model, const MethodPoli
 }
 
 TrainedRule trained_rule_from_json(const std::string& text, int64_t units, const std::string& where) {
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (!json.is_object()) fail("{}: 'trained' must be an object", where);
   TrainedRule rule{share_from(json, "skip_ratio", where), share_from(json, "served", where), {}};
-  const Json list = json.value("thresholds", Json());
+  const OrderedJson list = json.value("thresholds", OrderedJson());
   if (!list.is_array() || static_cast<int64_t>(list.size()) != units)
     fail("{}: 'trained' needs {} thresholds, got {}", where, units,
          list.is_array() ? std::to_string(list.size()) : "none");
-  for (const Json& value : list) {
+  for (const OrderedJson& value : list) {
     if (!value.is_number() && !value.is_null()) fail("{}: a threshold must be a number or null", where);
     rule.thresholds.push_back(value.is_null() ? -INFINITY : value.get<float>());
     if (!value.is_null() && !std::isfinite(rule.thresholds.back()))
@@ -95,9 +95,10 @@ TrainedRule trained_rule_from_json(const std::string& text, int64_t units, const
 }
 
 std::string to_json(const TrainedRule& rule) {
-  Json json{{"skip_ratio", rule.trained}, {"served", rule.served}, {"thresholds", Json::array()}};
+  OrderedJson json{
+      {"skip_ratio", rule.trained}, {"served", rule.served}, {"thresholds", OrderedJson::array()}};
   for (const float value : rule.thresholds)
-    json["thresholds"].push_back(std::isfinite(value) ? Json(value) : Json());
+    json["thresholds"].push_back(std::isfinite(value) ? OrderedJson(value) : OrderedJson());
   return json.dump();
 }
 

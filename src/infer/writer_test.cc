@@ -14,7 +14,7 @@ std::vector<float> only(int32_t id) {
   return logits;
 }
 
-AnswerOptions greedy() {
+AnswerOptions greedy_writer() {
   AnswerOptions options;
   options.sampler.temperature = 0;
   return options;
@@ -24,7 +24,7 @@ TEST(Writer, NothingEndsItBeforeMinTokens) {
   const StoryModel story;
   const std::vector<int32_t> word = story.encode("dog");
   const int32_t last = word.back();
-  AnswerOptions options = greedy();
+  AnswerOptions options = greedy_writer();
   options.min_tokens = 2;
   options.end_ids = {2};
   options.stops = {story.model.tokenizer->piece(last)};
@@ -46,7 +46,7 @@ TEST(Writer, NothingEndsItBeforeMinTokens) {
 TEST(Writer, AStopStringEndsItAfterMinTokens) {
   const StoryModel story;
   const int32_t last = story.encode("dog").back();
-  AnswerOptions options = greedy();
+  AnswerOptions options = greedy_writer();
   options.min_tokens = 1;
   options.stops = {story.model.tokenizer->piece(last)};
   Writer writer(story.model, options, std::vector<int32_t>{1, 403});
@@ -60,7 +60,7 @@ TEST(Writer, AStopStringEndsItAfterMinTokens) {
 
 TEST(Writer, ExactlyMaxTokens) {
   const StoryModel story;
-  AnswerOptions options = greedy();
+  AnswerOptions options = greedy_writer();
   options.max_tokens = 2;
   Writer writer(story.model, options, std::vector<int32_t>{1});
   std::vector<float> logits = only(300);
@@ -71,7 +71,7 @@ TEST(Writer, ExactlyMaxTokens) {
 TEST(Writer, RefusesWhatMakesNoSense) {
   const StoryModel story;
   const auto make = [&](int64_t least, int64_t most) {
-    AnswerOptions options = greedy();
+    AnswerOptions options = greedy_writer();
     options.min_tokens = least;
     options.max_tokens = most;
     Writer(story.model, options, std::vector<int32_t>{1});

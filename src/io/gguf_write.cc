@@ -106,7 +106,7 @@ void check_keys(const std::string& path, const std::vector<const GgufKeyValue*>&
   }
 }
 
-void check_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+void check_gguf_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
   std::set<std::string_view> names;
   for (const NamedTensor& entry : tensors) {
     const Tensor& tensor = entry.tensor;
@@ -147,7 +147,7 @@ void write_gguf(const std::string& path, const std::vector<GgufKeyValue>& metada
     if (kv.key != "general.alignment") kept.push_back(&kv);
   }
   check_keys(path, kept);
-  check_tensors(path, tensors);
+  check_gguf_tensors(path, tensors);
 
   AtomicFile file(path);
   file.write("GGUF");

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
 constexpr size_t kMaxDims = 32;
-constexpr int kMaxDepth = 3;  // header, tensor, its arrays
+constexpr int kHeaderDepth = 3;  // header, tensor, its arrays
 
 struct DTypeRow {
   std::string_view name;
@@ -236,7 +236,7 @@ std::shared_ptr<const SafetensorsFile> SafetensorsFile::parse(std::span<const st
   const std::string where = printable(name) + ": safetensors";
   const std::string_view text = header_text(bytes, where);
   HeaderReader header(where);
-  parse_json(text, kMaxDepth, where, header);
+  parse_json(text, kHeaderDepth, where, header);
   for (const Entry& entry : header.entries) check_span(entry, dtype_row(entry, where), where);
   std::stable_sort(header.entries.begin(), header.entries.end(),
                    [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });

@@ -9,7 +9,7 @@ namespace fathom {
 namespace {
 
 constexpr size_t kMaxIndexBytes = 100'000'000;
-constexpr int kMaxDepth = 32;  // what stands beside the weight_map is skipped, whatever it is
+constexpr int kIndexDepth = 32;  // what stands beside the weight_map is skipped, whatever it is
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
 // "model-00001-of-00002.safetensors": a name in the index's own folder and nothing that could lead elsewhere.
@@ -123,7 +123,7 @@ std::vector<NamedTensor> read_shards(const std::string& dir, MappedFile::Mode mo
 std::map<std::string, std::string> parse_safetensors_index(std::string_view json, const std::string& name) {
   const std::string where = printable(name);
   IndexReader index(where);
-  parse_json(json, kMaxDepth, where, index);
+  parse_json(json, kIndexDepth, where, index);
   if (!index.seen) fail("{}: expected a weight_map, there is none", where);
   if (index.weight_map.empty()) fail("{}: the weight_map is empty", where);
   return std::move(index.weight_map);

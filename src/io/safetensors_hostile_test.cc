@@ -27,17 +27,17 @@ std::string two_tensors(const std::string& first, const std::string& second, siz
   return file_of("{\"a\":" + entry(first) + ",\"b\":" + entry(second) + "}", data_bytes);
 }
 
-struct Case {
+struct FileCase {
   const char* name;
   std::string bytes;
   const char* expected;
 };
 
-void PrintTo(const Case& c, std::ostream* out) {
+void PrintTo(const FileCase& c, std::ostream* out) {
   *out << c.name;
 }
 
-std::vector<Case> header_cases() {
+std::vector<FileCase> file_header_cases() {
   const uint64_t huge = std::numeric_limits<uint64_t>::max();
   const std::string deep = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
   const std::string deep_objects = [] {
@@ -88,7 +88,7 @@ std::vector<Case> header_cases() {
   };
 }
 
-std::vector<Case> tensor_cases() {
+std::vector<FileCase> file_tensor_cases() {
   return {
       {"no_dtype", file_of(R"({"w":{"shape":[0],"data_offsets":[0,0]}})", 0), "has no dtype"},
       {"no_shape", file_of(R"({"w":{"dtype":"U8","data_offsets":[0,0]}})", 0), "has no shape"},
@@ -141,7 +141,7 @@ std::vector<Case> tensor_cases() {
   };
 }
 
-class SafetensorsHostile : public ::testing::TestWithParam<Case> {};
+class SafetensorsHostile : public ::testing::TestWithParam<FileCase> {};
 
 TEST_P(SafetensorsHostile, IsRefused) {
   const ExactCopy copy(GetParam().bytes);
@@ -151,11 +151,12 @@ TEST_P(SafetensorsHostile, IsRefused) {
   EXPECT_LT(message.size(), 400u) << message;
 }
 
-const auto kName = [](const auto& info) { return std::string(info.param.name); };
-INSTANTIATE_TEST_SUITE_P(Header, SafetensorsHostile, ::testing::ValuesIn(header_cases()), kName);
-INSTANTIATE_TEST_SUITE_P(Tensors, SafetensorsHostile, ::testing::ValuesIn(tensor_cases()), kName);
+const auto kFileCaseName = [](const auto& info) { return std::string(info.param.name); };
+INSTANTIATE_TEST_SUITE_P(Header, SafetensorsHostile, ::testing::ValuesIn(file_header_cases()), kFileCaseName);
+INSTANTIATE_TEST_SUITE_P(Tensors, SafetensorsHostile, ::testing::ValuesIn(file_tensor_cases()),
+                         kFileCaseName);
 
-std::vector<Case> index_cases() {
+std::vector<FileCase> index_cases() {
   const auto shard = [](const std::string& file) { return "{\"weight_map\":{\"w\":\"" + file + "\"}}"; };
   return {
       {"empty", "", "not valid JSON"},
@@ -186,7 +187,7 @@ std::vector<Case> index_cases() {
   };
 }
 
-class IndexHostile : public ::testing::TestWithParam<Case> {};
+class IndexHostile : public ::testing::TestWithParam<FileCase> {};
 
 TEST_P(IndexHostile, IsRefused) {
   const std::string message = error_of([&] { parse_safetensors_index(GetParam().bytes, "index.json"); });
@@ -194,16 +195,16 @@ TEST_P(IndexHostile, IsRefused) {
   EXPECT_NE(message.find(GetParam().expected), std::string::npos) << message;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, IndexHostile, ::testing::ValuesIn(index_cases()), kName);
+INSTANTIATE_TEST_SUITE_P(All, IndexHostile, ::testing::ValuesIn(index_cases()), kFileCaseName);
 
-std::string small_file() {
+std::string small_safetensors() {
   return file_of(
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]},"b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}} )",
       16);
 }
 
 TEST(SafetensorsBytes, TruncationAnywhereIsRefused) {
-  const std::string whole = small_file();
+  const std::string whole = small_safetensors();
   const ExactCopy copy(whole);
   ASSERT_EQ(SafetensorsFile::parse(copy.bytes(), copy.memory, "whole")->tensors().size(), 1u);
   for (size_t length = 0; length < whole.size(); ++length) {
@@ -214,7 +215,7 @@ TEST(SafetensorsBytes, TruncationAnywhereIsRefused) {
 }
 
 TEST(SafetensorsBytes, AChangedByteIsRefusedOrHarmless) {
-  const std::string whole = small_file();
+  const std::string whole = small_safetensors();
   int refused = 0;
   for (size_t at = 0; at < whole.size(); ++at) {
     for (const char value : {'\0', '\x01', '"', '{', '}', '[', '9', ',', '\x7F', '\xFF'}) {

@@ -21,7 +21,7 @@ struct Folder {
   std::string path;
 };
 
-std::vector<NamedTensor> tensors_of_each_dtype() {
+std::vector<NamedTensor> storable_tensors() {
   return {{"u8", patterned_tensor(DType::kU8, {3})},
           {"bf16", patterned_tensor(DType::kBF16, {2, 3})},
           {"f32", patterned_tensor(DType::kF32, {2, 3, 4, 5})},
@@ -34,7 +34,7 @@ std::vector<NamedTensor> tensors_of_each_dtype() {
 TEST(Safetensors, WhatIsWrittenIsReadBack) {
   const Folder folder;
   const std::string path = folder.path + "/model.safetensors";
-  const auto tensors = tensors_of_each_dtype();
+  const auto tensors = storable_tensors();
   const std::map<std::string, std::string> metadata{{"format", "pt"}, {"other", "a \"b\" \n ü"}};
   write_safetensors(path, tensors, metadata);
   for (const auto mode : {MappedFile::Mode::kMap, MappedFile::Mode::kRead}) {

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "base/format.h"
+#include "ops/attention/attention.h"
 
 namespace fathom {
 namespace {
 
-constexpr int64_t kMaxLayers = 1024, kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxContext = 1 << 28,
-                  kMaxHeadDim = 256;
+constexpr int64_t kMaxLayers = 1024, kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxContext = 1 << 28;
 
 constexpr std::array<std::string_view, 3> kNormPlacements{"before", "after", "sandwich"};
 constexpr std::array<std::string_view, 3> kQkNorms{"none", "per_head", "full_width"};

@@ -16,9 +16,9 @@ using Json = nlohmann::json;
 
 // Reads keys and remembers which were read; what is left at the end and not known to be harmless is refused
 // by name.
-class Keys {
+class ConfigKeys {
  public:
-  Keys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  ConfigKeys(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
     if (!object_.is_object()) fail("{}: expected a JSON object, got {}", where_, object_.type_name());
   }
 
@@ -99,7 +99,7 @@ class Keys {
 };
 
 // Keys that say how a model was trained, named or run elsewhere: nothing that we compute depends on them.
-void ignore_harmless(Keys& keys) {
+void ignore_harmless(ConfigKeys& keys) {
   keys.ignore({"architectures",
                "model_type",
                "torch_dtype",
@@ -177,7 +177,7 @@ RopeScaling scaling_of(const std::string& name, const std::string& where) {
   fail("{}: RoPE scaling '{}' is not supported (default, linear, llama3, yarn)", where, printable(name));
 }
 
-float yarn_attention_factor(Keys& keys, float factor) {
+float yarn_attention_factor(ConfigKeys& keys, float factor) {
   const auto magnitude = [&](double m) {
     return factor <= 1 ? 1.0 : 0.1 * m * std::log(static_cast<double>(factor)) + 1.0;
   };
@@ -189,7 +189,7 @@ float yarn_attention_factor(Keys& keys, float factor) {
 // One RoPE description: transformers 5's rope_parameters, or transformers 4's rope_scaling with the base
 // beside it.
 RopeConfig rope_from(const Json& object, float theta, int64_t context, const std::string& where) {
-  Keys keys(object, where);
+  ConfigKeys keys(object, where);
   RopeConfig rope;
   rope.theta = keys.number("rope_theta", theta);
   const std::string older_name = keys.string("type", "default");
@@ -224,7 +224,7 @@ RopeConfig rope_from(const Json& object, float theta, int64_t context, const std
   return rope;
 }
 
-void read_rope(Keys& keys, ModelConfig& config) {
+void read_rope(ConfigKeys& keys, ModelConfig& config) {
   const Architecture& a = architecture_of(config);
   const float theta = keys.number("rope_theta", a.rope_theta);
   const float local_theta = keys.number("rope_local_base_freq", 1e4);
@@ -252,7 +252,7 @@ void read_rope(Keys& keys, ModelConfig& config) {
 
 // Which layers look back only `window` tokens: layer_types where the file has it, else the architecture's own
 // pattern.
-void read_windows(Keys& keys, ModelConfig& config) {
+void read_windows(ConfigKeys& keys, ModelConfig& config) {
   config.windows.assign(static_cast<size_t>(std::clamp<int64_t>(config.layers, 0, 1 << 16)), 0);
   const Architecture& a = architecture_of(config);
   const bool from_one_on = a.windows == LayersWithWindow::kFromOneOn;
@@ -285,7 +285,7 @@ void read_windows(Keys& keys, ModelConfig& config) {
   }
 }
 
-Activation activation_of(Keys& keys, const Architecture& a) {
+Activation activation_of(ConfigKeys& keys, const Architecture& a) {
   // Gemma has both keys and transformers reads hidden_activation alone: the other is "gelu" in old files and
   // means the tanh form.
   const std::string key = a.activation_key;
@@ -297,7 +297,7 @@ Activation activation_of(Keys& keys, const Architecture& a) {
   fail("{}: activation '{}' is not supported (silu, gelu_pytorch_tanh)", keys.where(), printable(name));
 }
 
-void read_switches(Keys& keys, ModelConfig& config) {
+void read_switches(ConfigKeys& keys, ModelConfig& config) {
   const Architecture& a = architecture_of(config);
   config.activation = activation_of(keys, a);
   config.qk_norm = a.qk_norm;
@@ -332,7 +332,7 @@ void read_switches(Keys& keys, ModelConfig& config) {
   }
 }
 
-void read_tokens(Keys& keys, ModelConfig& config) {
+void read_tokens(ConfigKeys& keys, ModelConfig& config) {
   const Json *bos = keys.find("bos_token_id"), *eos = keys.find("eos_token_id");
   if (bos) config.bos = keys.token("bos_token_id", *bos);
   if (!eos) return;
@@ -341,7 +341,7 @@ void read_tokens(Keys& keys, ModelConfig& config) {
   }
 }
 
-std::string read_architecture(Keys& keys) {
+std::string read_architecture(ConfigKeys& keys) {
   const std::string name = keys.string("model_type", "");
   if (find_architecture(name)) return name;
   if (keys.find("text_config")) {
@@ -355,7 +355,7 @@ std::string read_architecture(Keys& keys) {
 }
 
 // Llama counted one key/value head for each head before it had fewer; the other architectures always say.
-int64_t kv_heads_of(Keys& keys, const ModelConfig& config) {
+int64_t kv_heads_of(ConfigKeys& keys, const ModelConfig& config) {
   const bool needed = architecture_of(config).kv_heads_needed;
   return needed ? keys.integer("num_key_value_heads") : keys.integer("num_key_value_heads", config.heads);
 }
@@ -364,12 +364,13 @@ int64_t kv_heads_of(Keys& keys, const ModelConfig& config) {
 
 ModelConfig config_from_hf(const std::string& json_text, const std::string& where) {
   const std::unique_ptr<Json> json = read_json_tree(json_text, where);
-  Keys keys(*json, where);
+  ConfigKeys keys(*json, where);
   ModelConfig config;
   config.architecture = read_architecture(keys);
   const Architecture& a = architecture_of(config);
   if (const Json* quantised = keys.find("quantization_config")) {
-    const std::string how = Keys(*quantised, where + ": quantization_config").string("quant_method", "?");
+    const std::string how =
+        ConfigKeys(*quantised, where + ": quantization_config").string("quant_method", "?");
     fail("{}: weights quantised by '{}' are not supported: use the original checkpoint or a GGUF file", where,
          printable(how));
   }

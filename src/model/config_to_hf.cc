@@ -10,18 +10,18 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The shortest decimal that is this float: 1e-05, where its double would be 9.99999974737875e-06.
 double plain(float value) {
   return std::strtod(fmt::format("{}", value).c_str(), nullptr);
 }
 
-Json or_null(float value) {
-  return value > 0 ? Json(plain(value)) : Json(nullptr);
+OrderedJson or_null(float value) {
+  return value > 0 ? OrderedJson(plain(value)) : OrderedJson(nullptr);
 }
 
-Json rope_to_json(const RopeConfig& rope) {
+OrderedJson rope_to_json(const RopeConfig& rope) {
   switch (rope.scaling) {
     case RopeScaling::kNone:
       return nullptr;
@@ -46,24 +46,24 @@ Json rope_to_json(const RopeConfig& rope) {
 }
 
 // 256 for a scale of 1/16: the whole number that gives just this scale where there is one.
-Json pre_attention_scalar(float scale) {
+OrderedJson pre_attention_scalar(float scale) {
   const double scalar = 1.0 / (static_cast<double>(scale) * static_cast<double>(scale));
   const auto whole = static_cast<int64_t>(std::llround(scalar));
-  return 1.0f / std::sqrt(static_cast<float>(whole)) == scale ? Json(whole) : Json(scalar);
+  return 1.0f / std::sqrt(static_cast<float>(whole)) == scale ? OrderedJson(whole) : OrderedJson(scalar);
 }
 
-void add_windows(const ModelConfig& config, Json& json) {
+void add_windows(const ModelConfig& config, OrderedJson& json) {
   const LayersWithWindow layers = architecture_of(config).windows;
   const bool from_one_on = layers == LayersWithWindow::kFromOneOn;
   int32_t window = 0, first = -1;
-  Json types = Json::array();
+  OrderedJson types = OrderedJson::array();
   for (size_t i = 0; i < config.windows.size(); ++i) {
     if (config.windows[i] > 0 && first < 0) first = static_cast<int32_t>(i);
     window = std::max(window, config.windows[i]);
     types.push_back(config.windows[i] > 0 ? "sliding_attention" : "full_attention");
   }
   if (layers == LayersWithWindow::kAll || window > 0)
-    json["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
+    json["sliding_window"] = window > 0 ? OrderedJson(window) : OrderedJson(nullptr);
   if (layers == LayersWithWindow::kAllButEvery || (from_one_on && window > 0)) json["layer_types"] = types;
   if (from_one_on && window > 0) {
     json["use_sliding_window"] = true;
@@ -71,7 +71,7 @@ void add_windows(const ModelConfig& config, Json& json) {
   }
 }
 
-void add_switches(const ModelConfig& config, Json& json) {
+void add_switches(const ModelConfig& config, OrderedJson& json) {
   const Architecture& a = architecture_of(config);
   json[a.activation_key] = config.activation == Activation::kSilu ? "silu" : "gelu_pytorch_tanh";
   if (a.biases == Biases::kAsTheFileSays) {
@@ -102,27 +102,27 @@ std::string config_to_hf(const ModelConfig& config, std::string_view dtype) {
   if (config.has_local_rope && config.local_rope.scaling != RopeScaling::kNone) {
     fail("config.json (transformers 4) cannot say that the layers with a window scale their RoPE");
   }
-  Json json{{"architectures", {a.hf_class}},
-            {"model_type", a.name},
-            {"hidden_size", config.width},
-            {"num_hidden_layers", config.layers},
-            {"num_attention_heads", config.heads},
-            {"num_key_value_heads", config.kv_heads},
-            {"head_dim", config.head_dim},
-            {"intermediate_size", config.ffn_width},
-            {"vocab_size", config.vocab},
-            {"max_position_embeddings", config.context},
-            {"rms_norm_eps", plain(config.norm_eps)},
-            {"tie_word_embeddings", config.tied},
-            {"rope_theta", plain(config.rope.theta)},
-            {"rope_scaling", rope_to_json(config.rope)},
-            {"torch_dtype", dtype}};
+  OrderedJson json{{"architectures", {a.hf_class}},
+                   {"model_type", a.name},
+                   {"hidden_size", config.width},
+                   {"num_hidden_layers", config.layers},
+                   {"num_attention_heads", config.heads},
+                   {"num_key_value_heads", config.kv_heads},
+                   {"head_dim", config.head_dim},
+                   {"intermediate_size", config.ffn_width},
+                   {"vocab_size", config.vocab},
+                   {"max_position_embeddings", config.context},
+                   {"rms_norm_eps", plain(config.norm_eps)},
+                   {"tie_word_embeddings", config.tied},
+                   {"rope_theta", plain(config.rope.theta)},
+                   {"rope_scaling", rope_to_json(config.rope)},
+                   {"torch_dtype", dtype}};
   if (config.has_local_rope) json["rope_local_base_freq"] = plain(config.local_rope.theta);
   add_switches(config, json);
   add_windows(config, json);
   if (config.bos >= 0) json["bos_token_id"] = config.bos;
   if (!config.eos.empty())
-    json["eos_token_id"] = config.eos.size() == 1 ? Json(config.eos[0]) : Json(config.eos);
+    json["eos_token_id"] = config.eos.size() == 1 ? OrderedJson(config.eos[0]) : OrderedJson(config.eos);
   return json.dump(2) + "\n";
 }
 

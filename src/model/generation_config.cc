@@ -14,13 +14,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMostGenerationBytes = size_t{1} << 20;
 
 // One key at a time; null stands for nothing said.
-class Keys {
+class GenerationKeys {
  public:
-  explicit Keys(const std::string& path) : path_(path) {
-    const std::string text = read_text_file(path, kMostBytes);
+  explicit GenerationKeys(const std::string& path) : path_(path) {
+    const std::string text = read_text_file(path, kMostGenerationBytes);
     check_json_depth(text, printable(path));
     json_ = Json::parse(text, nullptr, false, true);
     if (!json_.is_object()) fail("{}: expected a JSON object", printable(path));
@@ -72,7 +72,7 @@ class Keys {
 };
 
 // Keys that change what is written, with the value that changes nothing. We do nothing with them.
-void warn_of_unused(const Keys& keys, const std::string& path) {
+void warn_of_unused(const GenerationKeys& keys, const std::string& path) {
   const std::pair<const char*, Json> unused[] = {{"num_beams", 1},
                                                  {"num_beam_groups", 1},
                                                  {"penalty_alpha", 0},
@@ -101,7 +101,7 @@ void warn_of_unused(const Keys& keys, const std::string& path) {
 
 void read_generation_config(const std::string& path, Model& model) {
   if (!std::filesystem::exists(path)) return;
-  const Keys keys(path);
+  const GenerationKeys keys(path);
   keys.number("temperature", model.generation.temperature);
   keys.number("top_p", model.generation.top_p);
   keys.whole_number("top_k", model.generation.top_k);

@@ -31,12 +31,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kModels = fs::path(FATHOM_TEST_DATA) / "models";
+const fs::path kFixtures = fs::path(FATHOM_TEST_DATA) / "models";
 const fs::path kStories = fs::path(FATHOM_TEST_DATA) / "stories260k";
 
-std::vector<std::string> fixtures() {
+std::vector<std::string> saved_fixtures() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(kModels)) {
+  for (const auto& entry : fs::directory_iterator(kFixtures)) {
     if (entry.is_directory()) names.push_back(entry.path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -59,7 +59,7 @@ class SavedModel : public testing::TestWithParam<std::string> {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  std::string source() const { return (kModels / GetParam()).string(); }
+  std::string source() const { return (kFixtures / GetParam()).string(); }
   std::string at(const std::string& name) const { return (folder_ / name).string(); }
   bool refused() const { return kRefused.count(GetParam()) > 0; }
 
@@ -202,7 +202,7 @@ TEST_P(SavedModel, HfToGgufToHf) {
 }
 
 TEST_P(SavedModel, GgufToHfToGguf) {
-  const fs::path path = kModels / GetParam() / "model.gguf";
+  const fs::path path = kFixtures / GetParam() / "model.gguf";
   if (!fs::exists(path)) GTEST_SKIP() << "no model.gguf";
   const Model model = load(path.string());
   save_hf(ctx_, model, at("hf"), {});
@@ -223,7 +223,7 @@ TEST_P(SavedModel, GgufToHfToGguf) {
   EXPECT_EQ(generation.at("eos_token_id"), Json(model.config.eos));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SavedModel, testing::ValuesIn(fixtures()),
+INSTANTIATE_TEST_SUITE_P(All, SavedModel, testing::ValuesIn(saved_fixtures()),
                          [](const auto& test) { return test.param; });
 
 class Saving : public SavedModel {};
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(One, Saving, testing::Values("smollm2"),
 TEST_P(Saving, TypesSurviveTheFile) {
   for (const char* name : {"llama_bias", "qwen3", "gemma3"}) {
     for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
-      Model model = load((kModels / name).string());
+      Model model = load((kFixtures / name).string());
       convert_weights(ctx_, model, dtype, true);
       const SaveSummary summary = save_gguf(ctx_, model, at("m.gguf"));
       EXPECT_EQ(summary.bytes, model.weight_bytes());
@@ -304,7 +304,7 @@ TEST_P(Saving, BlockFormatsAreDecodedInAFolder) {
 
 // 1 + w is rounded: a small w comes back a little different, what the model computes with does not.
 TEST_P(Saving, GemmasNormsComeBackAsTheyAreUsed) {
-  Model model = load((kModels / "gemma2").string());
+  Model model = load((kFixtures / "gemma2").string());
   model.weights.final_norm = convert_tensor(ctx_, model.weights.final_norm, DType::kF32);
   Tensor odd = Tensor::owned(Device::kCpu, DType::kF32, model.weights.final_norm.shape());
   for (int64_t i = 0; i < odd.numel(); ++i) odd.data<float>()[i] = 1.1e-5f * static_cast<float>(i);
@@ -318,7 +318,7 @@ TEST_P(Saving, GemmasNormsComeBackAsTheyAreUsed) {
 }
 
 TEST_P(Saving, GgufMetadataIsKept) {
-  const Model model = load((kModels / "llama3" / "model.gguf").string());
+  const Model model = load((kFixtures / "llama3" / "model.gguf").string());
   save_gguf(ctx_, model, at("m.gguf"));
   const auto original = GgufFile::open(model.path), copy = GgufFile::open(at("m.gguf"));
   for (const GgufKeyValue& pair : original->metadata()) {
@@ -421,7 +421,7 @@ TEST_P(Saving, WhatLlamaCppWouldComputeOtherwiseIsRefused) {
       {"llama3", "logits have a soft-cap", [](ModelConfig& c) { c.logit_soft_cap = 30; }},
   };
   for (const GgufRefusal& one : cases) {
-    Model model = load((kModels / one.model).string());
+    Model model = load((kFixtures / one.model).string());
     one.change(model.config);
     const std::string message = save_gguf_message(ctx_, model, at("m.gguf"));
     EXPECT_NE(message.find(one.says), std::string::npos) << one.model << ": " << message;
@@ -431,14 +431,14 @@ TEST_P(Saving, WhatLlamaCppWouldComputeOtherwiseIsRefused) {
 
 // Gemma's windows out of step are a list in GGUF.
 TEST_P(Saving, WindowPatternsAreWritten) {
-  Model model = load((kModels / "gemma3").string());
+  Model model = load((kFixtures / "gemma3").string());
   model.config.windows = {0, 6, 6, 0, 6, 6};
   save_gguf(ctx_, model, at("m.gguf"));
   EXPECT_EQ(load(at("m.gguf")).config.windows, model.config.windows);
 }
 
 TEST_P(Saving, OtherDivisorsThanLlama3sAreRefused) {
-  Model model = load((kModels / "llama31" / "model.gguf").string());
+  Model model = load((kFixtures / "llama31" / "model.gguf").string());
   Tensor odd = Tensor::owned(Device::kCpu, DType::kF32, model.weights.rope_factors.shape());
   for (int64_t i = 0; i < odd.numel(); ++i) odd.data<float>()[i] = 1.0f + static_cast<float>(i);
   model.weights.rope_factors = odd;

@@ -7,7 +7,7 @@ namespace fathom {
 namespace {
 
 // Colours are named once, for light and for dark; the figures' own style (report/svg.cc) follows them.
-constexpr std::string_view kStyle = R"(
+constexpr std::string_view kPageStyle = R"(
 :root { color-scheme: light dark; --ground: #fdfdfc; --ink: #1d1d1f; --soft: #5c5c63; --line: #d9d9de; --card: #fff; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #141416; --ink: #ececf0; --soft: #a3a3ad; --line: #38383f; --card: #1c1c1f; }
@@ -106,8 +106,8 @@ std::string Page::html() const {
   std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n";
   out += fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\"/>\n", kPolicy);
   out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n";
-  out +=
-      fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", escape_markup(title_), kStyle);
+  out += fmt::format("<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n", escape_markup(title_),
+                     kPageStyle);
   out += fmt::format("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escape_markup(title_), escape_markup(lead_));
   out += body_;
   return out + "</body>\n</html>\n";

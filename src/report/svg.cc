@@ -8,7 +8,7 @@
 namespace fathom {
 namespace {
 
-constexpr std::string_view kStyle =
+constexpr std::string_view kSvgStyle =
     ".ground{fill:#fff}.ink{fill:#1d1d1f}.soft{fill:#5c5c63}.rule{stroke:#dcdce0}"
     "@media(prefers-color-scheme:dark){.ground{fill:#1c1c1f}.ink{fill:#ececf0}.soft{fill:#a3a3ad}.rule{"
     "stroke:#38383f}}";
@@ -33,7 +33,7 @@ Svg::Svg(double width, double height, std::string_view title) {
       "height=\"{1:g}\" role=\"img\" "
       "font-family=\"DejaVu Sans, Verdana, sans-serif\">\n<title>{2}</title>\n<style>{3}</style>\n"
       "<rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n",
-      width, height, escape_markup(title), kStyle);
+      width, height, escape_markup(title), kSvgStyle);
 }
 
 void Svg::rect(Point corner, double width, double height, const std::string& fill, std::string_view hover) {

@@ -9,28 +9,28 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
+Json number_json(double value) {
   return std::isfinite(value) ? Json(value) : Json();
 }
 
 Json metrics_json(const SweepScore& score) {
   Json out = Json::object();
   for (const Metric& metric : score.metrics)
-    out[metric.name] = {{"value", number(metric.value)}, {"stderr", number(metric.error)}};
+    out[metric.name] = {{"value", number_json(metric.value)}, {"stderr", number_json(metric.error)}};
   return out;
 }
 
 void add_score(Json& out, const SweepScore& score) {
   out["metrics"] = metrics_json(score);
-  out["skip_ratio"] = number(score.savings.skip_ratio);
-  out["block_flops"] = number(score.savings.block_flops);
-  out["net_flops"] = number(score.savings.net_flops);
-  out["net_bytes"] = number(score.savings.net_bytes);
-  out["seconds"] = number(score.seconds);
-  out["tokens_per_s"] = number(score.tokens_per_s);
-  out["decode_tokens_per_s"] = number(score.decode_tokens_per_s);
-  out["dense_decode_tokens_per_s"] = number(score.dense_decode_tokens_per_s);
-  out["speed_up"] = number(speed_up(score));
+  out["skip_ratio"] = number_json(score.savings.skip_ratio);
+  out["block_flops"] = number_json(score.savings.block_flops);
+  out["net_flops"] = number_json(score.savings.net_flops);
+  out["net_bytes"] = number_json(score.savings.net_bytes);
+  out["seconds"] = number_json(score.seconds);
+  out["tokens_per_s"] = number_json(score.tokens_per_s);
+  out["decode_tokens_per_s"] = number_json(score.decode_tokens_per_s);
+  out["dense_decode_tokens_per_s"] = number_json(score.dense_decode_tokens_per_s);
+  out["speed_up"] = number_json(speed_up(score));
 }
 
 // By what it is compared with, then by metric.
@@ -39,8 +39,8 @@ Json differences_json(const SweepPoint& point) {
   const auto add = [&](const char* with, const std::vector<Metric>& differences) {
     for (const Metric& one : differences) {
       const std::string verdict = verdict_of(one);
-      out[with][one.name] = {{"value", number(one.value)},
-                             {"stderr", number(one.error)},
+      out[with][one.name] = {{"value", number_json(one.value)},
+                             {"stderr", number_json(one.error)},
                              {"verdict", verdict.empty() ? Json() : Json(verdict)}};
     }
   };
@@ -65,7 +65,7 @@ Json point_json(const SweepPoint& point) {
     add_score(out["random"], *point.random);
     for (const SweepScore& draw : point.random_seeds)
       out["random"]["seeds"].push_back(
-          {{"metrics", metrics_json(draw)}, {"skip_ratio", number(draw.savings.skip_ratio)}});
+          {{"metrics", metrics_json(draw)}, {"skip_ratio", number_json(draw.savings.skip_ratio)}});
   }
   if (point.shallow) add_score(out["shallow"], *point.shallow);
   out["differences"] = differences_json(point);

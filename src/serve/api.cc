@@ -14,7 +14,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kJson = "application/json";
 constexpr std::string_view kModelPath = "/v1/models/";
@@ -60,21 +60,21 @@ std::string without_percents(std::string_view text) {
   return out;
 }
 
-Json model_json(const std::string& name, const ServedModel& served) {
-  Json json;
+OrderedJson model_json(const std::string& name, const ServedModel& served) {
+  OrderedJson json;
   json["id"] = name;
   json["object"] = "model";
   json["created"] = served.created;
   json["owned_by"] = "fathom";
   json["max_model_len"] = served.context;
   json["layers"] = served.layers();
-  json["budgets"] = Json::array();
+  json["budgets"] = OrderedJson::array();
   for (const float budget : served.grid) json["budgets"].push_back(shortest_decimal(budget));
   return json;
 }
 
-Json models_json(const std::vector<std::string>& names, const ServedModel& served) {
-  Json json{{"object", "list"}, {"data", Json::array()}};
+OrderedJson models_json(const std::vector<std::string>& names, const ServedModel& served) {
+  OrderedJson json{{"object", "list"}, {"data", OrderedJson::array()}};
   for (const std::string& name : names) json["data"].push_back(model_json(name, served));
   return json;
 }
@@ -252,7 +252,7 @@ void Api::answer_plainly(const HttpRequest& request, HttpReply& reply, const std
   }
   if (route == "/version")
     return send(request, reply, kJson,
-                to_line(Json{{"version", build_info().version}, {"commit", build_info().commit}}));
+                to_line(OrderedJson{{"version", build_info().version}, {"commit", build_info().commit}}));
   const std::shared_ptr<const ServedModel> served = ready_model();
   const ApiOptions& options = state_->options;
   std::string body;

@@ -7,16 +7,16 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json bytes_of(const Tokenizer& tokenizer, int32_t id) {
-  Json bytes = Json::array();
+OrderedJson bytes_of(const Tokenizer& tokenizer, int32_t id) {
+  OrderedJson bytes = OrderedJson::array();
   for (const char byte : tokenizer.piece(id, true)) bytes.push_back(static_cast<unsigned char>(byte));
   return bytes;
 }
 
-Json entry_of(const Tokenizer& tokenizer, int32_t id, float logprob) {
-  Json entry;
+OrderedJson entry_of(const Tokenizer& tokenizer, int32_t id, float logprob) {
+  OrderedJson entry;
   entry["token"] = token_text(tokenizer, id);
   entry["logprob"] = written_logprob(logprob);
   entry["bytes"] = bytes_of(tokenizer, id);
@@ -28,13 +28,13 @@ class ChatReplyFormat final : public ReplyFormat {
   using ReplyFormat::ReplyFormat;
 
   std::string opening(int64_t index) const override {
-    Json json = envelope(true);
-    Json choice;
+    OrderedJson json = envelope(true);
+    OrderedJson choice;
     choice["index"] = index;
     choice["delta"] = {{"role", "assistant"}, {"content", ""}};
     choice["logprobs"] = nullptr;
     choice["finish_reason"] = nullptr;
-    json["choices"] = Json::array({std::move(choice)});
+    json["choices"] = OrderedJson::array({std::move(choice)});
     return event_of(json);
   }
 
@@ -43,19 +43,19 @@ class ChatReplyFormat final : public ReplyFormat {
     return chunk ? "chat.completion.chunk" : "chat.completion";
   }
 
-  void write_choice(Json& choice, const AnswerPart& part, bool chunk) const override {
+  void write_choice(OrderedJson& choice, const AnswerPart& part, bool chunk) const override {
     if (chunk) {
-      choice["delta"] = Json::object();
+      choice["delta"] = OrderedJson::object();
       if (!part.text.empty()) choice["delta"]["content"] = part.text;
     } else {
       choice["message"] = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
     }
     choice["logprobs"] = nullptr;
     if (head_.log_probs < 0 || (chunk && part.tokens.empty())) return;
-    Json content = Json::array();
+    OrderedJson content = OrderedJson::array();
     for (const Token& token : part.tokens) {
-      Json entry = entry_of(tokenizer(), token.id, token.logprob);
-      entry["top_logprobs"] = Json::array();
+      OrderedJson entry = entry_of(tokenizer(), token.id, token.logprob);
+      entry["top_logprobs"] = OrderedJson::array();
       for (const TokenLogProb& top : token.top)
         entry["top_logprobs"].push_back(entry_of(tokenizer(), top.id, top.logprob));
       content.push_back(std::move(entry));

@@ -59,7 +59,7 @@ ChatMessage message_of(const Json& value, std::size_t index) {
 }
 
 // logprobs is a boolean here, top_logprobs the number.
-int64_t log_probs_of(const BodyReader& body) {
+int64_t chat_log_probs(const BodyReader& body) {
   const bool wanted = body.boolean("logprobs").value_or(false);
   const std::optional<int64_t> top = body.integer("top_logprobs", 0, 20);
   if (top && *top > 0 && !wanted) refuse_field("top_logprobs", "top_logprobs goes with logprobs: true");
@@ -74,7 +74,7 @@ ChatRequest parse_chat_request(const std::string& text, const ApiLimits& limits)
   ChatRequest request;
   read_generation_fields(body, limits, request);
   if (request.format.kind == ResponseFormat::Kind::kSchema) request.format.schema = schema_in_order(text);
-  request.log_probs = log_probs_of(body);
+  request.log_probs = chat_log_probs(body);
   const auto old = body.integer("max_tokens", 0, limits.tokens);
   const auto tokens = body.integer("max_completion_tokens", 0, limits.tokens);
   request.max_tokens = tokens ? tokens : old;

@@ -8,7 +8,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The lists of the reply's `logprobs`, token by token.
 class LogProbLists {
@@ -16,7 +16,7 @@ class LogProbLists {
   LogProbLists(const Tokenizer& tokenizer, int64_t characters)
       : tokenizer_(tokenizer), characters_(characters) {
     for (const char* name : {"tokens", "token_logprobs", "top_logprobs", "text_offset"})
-      lists_[name] = Json::array();
+      lists_[name] = OrderedJson::array();
   }
 
   // `logprob`: none for a text's first token, which follows nothing. `bytes`: of the text, that it stands
@@ -24,18 +24,18 @@ class LogProbLists {
   void add(int32_t id, std::optional<float> logprob, const std::vector<TokenLogProb>& top,
            std::string_view bytes) {
     lists_["tokens"].push_back(token_text(tokenizer_, id));
-    lists_["token_logprobs"].push_back(logprob ? Json(written_logprob(*logprob)) : Json());
-    lists_["top_logprobs"].push_back(logprob ? top_of(id, *logprob, top) : Json());
+    lists_["token_logprobs"].push_back(logprob ? OrderedJson(written_logprob(*logprob)) : OrderedJson());
+    lists_["top_logprobs"].push_back(logprob ? top_of(id, *logprob, top) : OrderedJson());
     lists_["text_offset"].push_back(characters_);
     characters_ += characters_in(bytes);
   }
-  Json take() { return std::move(lists_); }
+  OrderedJson take() { return std::move(lists_); }
 
  private:
   // The most likely tokens, and the one that came. Of tokens that are written alike, all but the first have
   // their number for a key.
-  Json top_of(int32_t id, float logprob, const std::vector<TokenLogProb>& top) const {
-    Json map = Json::object();
+  OrderedJson top_of(int32_t id, float logprob, const std::vector<TokenLogProb>& top) const {
+    OrderedJson map = OrderedJson::object();
     bool has_own = false;
     const auto put = [&](int32_t token, float value) {
       std::string key = token_text(tokenizer_, token);
@@ -50,7 +50,7 @@ class LogProbLists {
 
   const Tokenizer& tokenizer_;
   int64_t characters_;
-  Json lists_;
+  OrderedJson lists_;
 };
 
 class CompletionReplyFormat final : public ReplyFormat {
@@ -62,7 +62,7 @@ class CompletionReplyFormat final : public ReplyFormat {
  protected:
   const char* object(bool) const override { return "text_completion"; }
 
-  void write_choice(Json& choice, const AnswerPart& part, bool chunk) const override {
+  void write_choice(OrderedJson& choice, const AnswerPart& part, bool chunk) const override {
     choice["text"] = part.text;
     choice["logprobs"] = nullptr;
     if (head_.log_probs < 0 || (chunk && part.tokens.empty() && !part.prompt)) return;

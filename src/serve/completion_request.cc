@@ -51,7 +51,7 @@ std::vector<Prompt> prompts_of(const Json& value, const ApiLimits& limits) {
 }
 
 // A number here: of the most likely tokens. true is what some clients send for 1.
-int64_t log_probs_of(const BodyReader& body) {
+int64_t completion_log_probs(const BodyReader& body) {
   const Json* value = body.find("logprobs");
   if (value && value->is_boolean()) return value->get<bool>() ? 1 : -1;
   return body.integer("logprobs", 0, 20).value_or(-1);
@@ -66,7 +66,7 @@ CompletionRequest parse_completion_request(const std::string& text, const ApiLim
   CompletionRequest request;
   read_generation_fields(body, limits, request);
   if (request.format.kind == ResponseFormat::Kind::kSchema) request.format.schema = schema_in_order(text);
-  request.log_probs = log_probs_of(body);
+  request.log_probs = completion_log_probs(body);
   request.max_tokens = body.integer("max_tokens", 0, limits.tokens).value_or(kDefaultTokens);
   request.echo = body.boolean("echo").value_or(false);
   const Json* prompt = body.find("prompt");

@@ -11,7 +11,7 @@
 namespace fathom {
 namespace {
 
-const Json kGreedy{{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
+const Json kGreedyText{{"prompt", "Once upon a time"}, {"max_tokens", 12}, {"temperature", 0}};
 
 // The same request, straight to the engine.
 Heard heard(
@@ -40,7 +40,7 @@ std::string streamed_text(const FakeReply& reply, int64_t index = 0) {
 TEST(Completions, TheEnginesTextAndCounts) {
   StoryApi rig;
   const Heard want = heard(rig, "Once upon a time", [](Request& r) { r.sampler.temperature = 0; });
-  const Json got = rig.complete_text(kGreedy);
+  const Json got = rig.complete_text(kGreedyText);
   EXPECT_EQ(got["object"], "text_completion");
   EXPECT_EQ(got["model"], "small");
   const Json choice = got["choices"][0];
@@ -80,9 +80,10 @@ TEST(Completions, ASeedIsDrawnAndTold) {
 
 TEST(Completions, StreamingIsTheWholeInPieces) {
   StoryApi rig;
-  const Json whole = rig.complete_text(kGreedy);
-  const auto stream = rig.ask(
-      "/v1/completions", with(kGreedy, {{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
+  const Json whole = rig.complete_text(kGreedyText);
+  const auto stream =
+      rig.ask("/v1/completions",
+              with(kGreedyText, {{"stream", true}, {"stream_options", {{"include_usage", true}}}}));
   EXPECT_EQ(stream->status, 200);
   EXPECT_EQ(stream->type, "text/event-stream");
   EXPECT_EQ(streamed_text(*stream), whole["choices"][0]["text"]);
@@ -100,7 +101,7 @@ TEST(Completions, StreamingIsTheWholeInPieces) {
   EXPECT_EQ(chunks.back()["usage"]["completion_tokens"], usage["completion_tokens"]);
   EXPECT_EQ(chunks.back()["usage"]["prompt_tokens"], usage["prompt_tokens"]);
   // Without being asked for, there is no chunk of usage.
-  const auto plain = rig.ask("/v1/completions", with(kGreedy, {{"stream", true}}));
+  const auto plain = rig.ask("/v1/completions", with(kGreedyText, {{"stream", true}}));
   EXPECT_EQ(plain->chunks().size(), chunks.size() - 1);
   for (const Json& chunk : plain->chunks()) EXPECT_FALSE(chunk.contains("usage"));
 }
@@ -125,21 +126,21 @@ TEST(Completions, AnswersOfSeveralPromptsKeepTheirPlaces) {
 
 TEST(Completions, StopsEndTokensAndLeastTokens) {
   StoryApi rig;
-  const std::string text = rig.complete_text(with(kGreedy, {{"max_tokens", 40}}))["choices"][0]["text"];
+  const std::string text = rig.complete_text(with(kGreedyText, {{"max_tokens", 40}}))["choices"][0]["text"];
   const std::string stop = text.substr(10, 5);
-  const Json cut = rig.complete_text(with(kGreedy, {{"max_tokens", 40}, {"stop", {stop}}}))["choices"][0];
+  const Json cut = rig.complete_text(with(kGreedyText, {{"max_tokens", 40}, {"stop", {stop}}}))["choices"][0];
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
   EXPECT_EQ(cut["finish_reason"], "stop");
   const std::vector<int32_t> ids =
       heard(rig, "Once upon a time", [](Request& r) { r.sampler.temperature = 0; }).ids;
   const Json ended = rig.complete_text(
-      with(kGreedy, {{"stop_token_ids", {ids[4]}}, {"logprobs", 0}, {"return_depth", true}}));
+      with(kGreedyText, {{"stop_token_ids", {ids[4]}}, {"logprobs", 0}, {"return_depth", true}}));
   const size_t first = static_cast<size_t>(std::find(ids.begin(), ids.end(), ids[4]) - ids.begin());
   EXPECT_EQ(ended["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(ended["usage"]["completion_tokens"], first + 1);  // the end token, too
   EXPECT_EQ(ended["choices"][0]["depth"].size(), first);      // of the text
   EXPECT_EQ(ended["choices"][0]["logprobs"]["tokens"].size(), first + 1);
-  const Json later = rig.complete_text(with(kGreedy, {{"stop_token_ids", {ids[4]}}, {"min_tokens", 12}}));
+  const Json later = rig.complete_text(with(kGreedyText, {{"stop_token_ids", {ids[4]}}, {"min_tokens", 12}}));
   EXPECT_EQ(later["choices"][0]["finish_reason"], "length");
 }
 
@@ -147,7 +148,7 @@ TEST(Completions, BiasAndPenalties) {
   StoryApi rig;
   const int32_t id = rig.story.encode("Once upon a time").back();
   const Json forced =
-      rig.complete_text(with(kGreedy, {{"logit_bias", {{std::to_string(id), 100}}}, {"max_tokens", 3}}));
+      rig.complete_text(with(kGreedyText, {{"logit_bias", {{std::to_string(id), 100}}}, {"max_tokens", 3}}));
   const std::string piece = rig.served.tokenizer().piece(id);
   EXPECT_EQ(forced["choices"][0]["text"], piece + piece + piece);
 }
@@ -236,7 +237,7 @@ TEST(Completions, EchoWithoutNewTokensAndInAStream) {
 // Offsets count characters of the text, as Python does.
 TEST(Completions, OffsetsPointIntoTheText) {
   StoryApi rig;
-  const Json choice = rig.complete_text(with(kGreedy, {{"logprobs", 0}, {"echo", true}}))["choices"][0];
+  const Json choice = rig.complete_text(with(kGreedyText, {{"logprobs", 0}, {"echo", true}}))["choices"][0];
   const std::string text = choice["text"];
   const Json scores = choice["logprobs"];
   for (size_t i = 2; i < scores["tokens"].size(); ++i) {

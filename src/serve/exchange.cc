@@ -9,7 +9,7 @@ namespace fathom {
 namespace {
 
 constexpr const char* kEvents = "text/event-stream";
-constexpr const char* kJson = "application/json";
+constexpr const char* kJsonType = "application/json";
 
 ApiError error_of(const AnswerEnd& end, bool cut) {
   switch (end.reason) {
@@ -209,7 +209,7 @@ void Exchange::finish() {
   } else {
     std::vector<AnswerPart> parts;
     for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-    reply_->send(200, kJson, plan_.format->whole(parts, plan_.usage), {plan_.record.id_header()});
+    reply_->send(200, kJsonType, plan_.format->whole(parts, plan_.usage), {plan_.record.id_header()});
   }
   close(200, plan_.record.finish);
 }
@@ -222,7 +222,7 @@ void Exchange::fail(const ApiError& error) {
     reply_->write(std::exchange(out_, {}) + "data: " + error_json(error) + "\n\n");
     reply_->end();
   } else {
-    reply_->send(error.status(), kJson, error_json(error), {plan_.record.id_header()});
+    reply_->send(error.status(), kJsonType, error_json(error), {plan_.record.id_header()});
   }
   close(error.status(), error.status() == 504 ? "timeout" : error.status() == 503 ? "abort" : "error");
 }

@@ -23,7 +23,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct Words {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -102,16 +102,17 @@ class Walk {
 // JSON with each key once in an object.
 void parse_once(const std::string& text) {
   std::vector<std::vector<std::string>> keys;
-  const Json value = Json::parse(text, [&](int, Json::parse_event_t event, Json& part) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto name = part.get<std::string>();
-      EXPECT_EQ(std::count(keys.back().begin(), keys.back().end(), name), 0) << text;
-      keys.back().push_back(name);
-    }
-    return true;
-  });
+  const OrderedJson value =
+      OrderedJson::parse(text, [&](int, OrderedJson::parse_event_t event, OrderedJson& part) {
+        if (event == OrderedJson::parse_event_t::object_start) keys.emplace_back();
+        if (event == OrderedJson::parse_event_t::object_end) keys.pop_back();
+        if (event == OrderedJson::parse_event_t::key) {
+          const auto name = part.get<std::string>();
+          EXPECT_EQ(std::count(keys.back().begin(), keys.back().end(), name), 0) << text;
+          keys.back().push_back(name);
+        }
+        return true;
+      });
   EXPECT_FALSE(value.is_discarded());
 }
 
@@ -295,21 +296,21 @@ TEST(JsonMask, AVocabularyThatCannotWriteJson) {
   }
 }
 
-std::string alternatives(const std::function<Json(int)>& each) {
-  Json list = Json::array();
+std::string alternatives(const std::function<OrderedJson(int)>& each) {
+  OrderedJson list = OrderedJson::array();
   for (int i = 0; i < 32; ++i) list.push_back(each(i));
-  return Json{{"anyOf", list}}.dump();
+  return OrderedJson{{"anyOf", list}}.dump();
 }
 
 // Schemas under which many ways go through many tokens: a mask's tries are counted, so that the bound holds
 // on every machine. What is allowed is a part of what all ways allow, and never nothing.
 TEST(JsonMask, TheWorstMaskIsBounded) {
   const std::string patterns = alternatives([](int i) {
-    return Json{{"type", "string"}, {"pattern", "^[ !#-\\[\\]-~]{" + std::to_string(300 + i) + "}$"}};
+    return OrderedJson{{"type", "string"}, {"pattern", "^[ !#-\\[\\]-~]{" + std::to_string(300 + i) + "}$"}};
   });
   const std::string lists =
       R"({"$ref": "#/$defs/a", "$defs": {"a": )" + alternatives([](int i) {
-        return Json{{"type", "array"}, {"items", {{"$ref", "#/$defs/a"}}}, {"maxItems", 100 + i}};
+        return OrderedJson{{"type", "array"}, {"items", {{"$ref", "#/$defs/a"}}}, {"maxItems", 100 + i}};
       }) +
       "}}";
   const Words words(builtin_path());

@@ -14,7 +14,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Kind = JsonGrammar::Kind;
 using Part = JsonGrammar::Part;
 using PartId = JsonGrammar::PartId;
@@ -48,13 +48,13 @@ class SchemaCompiler {
  private:
   struct Waiting {
     ValueId id;
-    Json schema;
+    OrderedJson schema;
     std::string where;
   };
 
   // The values that a schema allows; equal schemas are compiled once, and later: they may hold each other.
-  ValueId value(const Json& schema, const std::string& where) {
-    Json checked = document_.checked(schema, where);
+  ValueId value(const OrderedJson& schema, const std::string& where) {
+    OrderedJson checked = document_.checked(schema, where);
     std::string key = checked.dump();
     budget_.step(16 + std::ssize(key));
     const auto [at, is_new] = values_.try_emplace(std::move(key), 0);
@@ -65,12 +65,12 @@ class SchemaCompiler {
     return at->second;
   }
 
-  void compile(ValueId id, const Json& schema, const std::string& where) {
+  void compile(ValueId id, const OrderedJson& schema, const std::string& where) {
     if (schema.is_boolean()) {
-      if (schema == true) join(id, value(Json::object(), where));
+      if (schema == true) join(id, value(OrderedJson::object(), where));
     } else if (schema.contains("$ref") && schema.size() == 1) {
       std::string place;
-      const Json& named = document_.target(schema["$ref"], where, &place);
+      const OrderedJson& named = document_.target(schema["$ref"], where, &place);
       join(id, value(named, place));
     } else if (schema.contains("$ref") || schema.contains("allOf")) {
       join(id, value(document_.plain(schema, where), where));
@@ -99,16 +99,16 @@ class SchemaCompiler {
     grammar_.values[id].parts.push_back(shared_[name]);
   }
 
-  void alternatives(ValueId id, const Json& schema, const std::string& where) {
+  void alternatives(ValueId id, const OrderedJson& schema, const std::string& where) {
     const std::string keyword = schema.contains("anyOf") ? "anyOf" : "oneOf";
     if (keyword == "anyOf" && schema.contains("oneOf"))
       refuse_schema("'oneOf'", where, "it stands beside 'anyOf', which is not supported");
-    const Json& list = schema[keyword];
+    const OrderedJson& list = schema[keyword];
     if (!list.is_array() || list.empty())
       refuse_schema("'" + keyword + "'", where, "expected a list of schemas");
-    Json rest = schema;
+    OrderedJson rest = schema;
     rest.erase(keyword);
-    std::vector<Json> plain;
+    std::vector<OrderedJson> plain;
     for (size_t i = 0; i < list.size(); ++i) {
       const std::string place = where + "/" + keyword + "/" + std::to_string(i);
       if (rest.empty()) join(id, value(list[i], place));
@@ -119,7 +119,7 @@ class SchemaCompiler {
     if (keyword == "oneOf") check_disjoint(plain, where);
   }
 
-  void check_disjoint(const std::vector<Json>& schemas, const std::string& where) const {
+  void check_disjoint(const std::vector<OrderedJson>& schemas, const std::string& where) const {
     for (size_t i = 0; i < schemas.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (!document_.disjoint(schemas[j], schemas[i], where))
@@ -132,7 +132,7 @@ class SchemaCompiler {
     }
   }
 
-  void literals(ValueId id, const Json& schema, const std::string& where) {
+  void literals(ValueId id, const OrderedJson& schema, const std::string& where) {
     for (const auto& member : schema.items()) {
       if (member.key() != "enum" && member.key() != "const" && member.key() != "type")
         refuse_schema("'" + member.key() + "'", where,
@@ -141,9 +141,9 @@ class SchemaCompiler {
     const std::vector<std::string> types = schema_types(schema, where);
     if (schema.contains("enum") && (!schema["enum"].is_array() || schema["enum"].empty()))
       refuse_schema("'enum'", where, "expected a list of values");
-    const Json list = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
+    const OrderedJson list = schema.contains("enum") ? schema["enum"] : OrderedJson::array({schema["const"]});
     std::vector<std::string> texts;
-    for (const Json& value : list) {
+    for (const OrderedJson& value : list) {
       if (!schema_type_allows(types, schema_type_of(value))) continue;
       if (schema.contains("const") && value != schema["const"]) continue;
       if (value.is_structured())
@@ -162,11 +162,11 @@ class SchemaCompiler {
   }
 
   // One object or list.
-  void composite(ValueId id, const Json& constant, const std::string& where) {
+  void composite(ValueId id, const OrderedJson& constant, const std::string& where) {
     Part part;
     part.kind = constant.is_object() ? Kind::kObject : Kind::kArray;
     for (const auto& member : constant.items()) {
-      const ValueId inside = value(Json{{"const", member.value()}}, where);
+      const ValueId inside = value(OrderedJson{{"const", member.value()}}, where);
       if (constant.is_object())
         part.properties.push_back(property(member.key(), inside, true));
       else
@@ -180,7 +180,7 @@ class SchemaCompiler {
     return {name, json_quoted(name).substr(1), value, required};
   }
 
-  static std::vector<std::string> types_of(const Json& schema, const std::string& where) {
+  static std::vector<std::string> types_of(const OrderedJson& schema, const std::string& where) {
     std::vector<std::string> types = schema_types(schema, where);
     const auto add = [&](const char* type) {
       if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
@@ -195,7 +195,7 @@ class SchemaCompiler {
     return types;
   }
 
-  void typed(ValueId id, const std::string& type, const Json& schema, const std::string& where) {
+  void typed(ValueId id, const std::string& type, const OrderedJson& schema, const std::string& where) {
     if (type == "object") return object(id, schema, where);
     if (type == "array") return array(id, schema, where);
     if (type == "string") return string(id, schema, where);
@@ -205,7 +205,7 @@ class SchemaCompiler {
     add_shared(id, type, [&] { return Part{.kind = Kind::kDfa, .dfa = dfa_of(texts)}; });
   }
 
-  void string(ValueId id, const Json& schema, const std::string& where) {
+  void string(ValueId id, const OrderedJson& schema, const std::string& where) {
     const auto [least, most] = bounds(schema, "minLength", "maxLength", where);
     const bool pattern = schema.contains("pattern"), format = schema.contains("format");
     if (!pattern && !format) return add(id, {.kind = Kind::kString, .least = least, .most = most});
@@ -230,11 +230,11 @@ class SchemaCompiler {
   }
 
   // A pair of limits that are counts.
-  static std::pair<uint32_t, uint32_t> bounds(const Json& schema, const char* low, const char* high,
+  static std::pair<uint32_t, uint32_t> bounds(const OrderedJson& schema, const char* low, const char* high,
                                               const std::string& where) {
     const auto read = [&](const char* keyword, uint32_t otherwise) {
       if (!schema.contains(keyword)) return otherwise;
-      const Json& value = schema[keyword];
+      const OrderedJson& value = schema[keyword];
       const bool whole = value.is_number() && schema_type_of(value) == "integer" && value.get<double>() >= 0;
       if (!whole)
         refuse_schema(std::string("'") + keyword + "'", where,
@@ -247,7 +247,7 @@ class SchemaCompiler {
     return {least, most};
   }
 
-  void number(ValueId id, const std::string& type, const Json& schema, const std::string& where) {
+  void number(ValueId id, const std::string& type, const OrderedJson& schema, const std::string& where) {
     const std::string place =
         "JSON schema: a " + type + " at " + (where.empty() ? "the top" : printable(where));
     const NumberRange range{bound(schema, "minimum", "exclusiveMinimum", true, where),
@@ -263,7 +263,7 @@ class SchemaCompiler {
   }
 
   // The tighter of two limits.
-  static std::optional<NumberBound> bound(const Json& schema, const char* closed, const char* open,
+  static std::optional<NumberBound> bound(const OrderedJson& schema, const char* closed, const char* open,
                                           bool is_low, const std::string& where) {
     std::optional<NumberBound> tightest;
     for (const char* keyword : {closed, open}) {
@@ -279,12 +279,12 @@ class SchemaCompiler {
     return tightest;
   }
 
-  void array(ValueId id, const Json& schema, const std::string& where) {
+  void array(ValueId id, const OrderedJson& schema, const std::string& where) {
     Part part;
     part.kind = Kind::kArray;
     std::tie(part.least, part.most) = bounds(schema, "minItems", "maxItems", where);
     if (schema.contains("prefixItems")) {
-      const Json& list = schema["prefixItems"];
+      const OrderedJson& list = schema["prefixItems"];
       if (!list.is_array()) refuse_schema("'prefixItems'", where, "expected a list of schemas");
       for (size_t i = 0; i < list.size(); ++i)
         part.prefix.push_back(value(list[i], where + "/prefixItems/" + std::to_string(i)));
@@ -294,31 +294,34 @@ class SchemaCompiler {
         refuse_schema("'items'", where, "a list is not supported: 'prefixItems' says the same");
       part.items = value(schema["items"], where + "/items");
     } else if (part.prefix.empty() || part.least > part.prefix.size()) {
-      part.items = value(Json::object(), where);
+      part.items = value(OrderedJson::object(), where);
     }
     add(id, std::move(part));
   }
 
-  void object(ValueId id, const Json& schema, const std::string& where) {
+  void object(ValueId id, const OrderedJson& schema, const std::string& where) {
     Part part;
     part.kind = Kind::kObject;
-    const Json properties = schema.contains("properties") ? schema["properties"] : Json::object();
-    const Json required = schema.contains("required") ? schema["required"] : Json::array();
-    const bool names = required.is_array() && std::all_of(required.begin(), required.end(),
-                                                          [](const Json& name) { return name.is_string(); });
+    const OrderedJson properties =
+        schema.contains("properties") ? schema["properties"] : OrderedJson::object();
+    const OrderedJson required = schema.contains("required") ? schema["required"] : OrderedJson::array();
+    const bool names =
+        required.is_array() && std::all_of(required.begin(), required.end(),
+                                           [](const OrderedJson& name) { return name.is_string(); });
     if (!properties.is_object()) refuse_schema("'properties'", where, "expected an object");
     if (!names) refuse_schema("'required'", where, "expected a list of names");
     budget_.step(std::ssize(properties) * (1 + std::ssize(required)));
     for (const auto& member : properties.items()) {
-      const bool needed = std::find(required.begin(), required.end(), Json(member.key())) != required.end();
+      const bool needed =
+          std::find(required.begin(), required.end(), OrderedJson(member.key())) != required.end();
       const std::string place = schema_place(where + "/properties", member.key());
       part.properties.push_back(property(member.key(), value(member.value(), place), needed));
     }
     const bool open = !schema.contains("additionalProperties");
-    const Json others = open ? Json(true) : schema["additionalProperties"];
+    const OrderedJson others = open ? OrderedJson(true) : schema["additionalProperties"];
     const ValueId other = value(others, where + "/additionalProperties");
     if (!open || !schema.contains("properties")) part.additional = other;
-    for (const Json& name : required) {
+    for (const OrderedJson& name : required) {
       const auto declared = [&](const auto& property) { return property.name == name; };
       if (std::none_of(part.properties.begin(), part.properties.end(), declared))
         part.properties.push_back(property(name, other, true));

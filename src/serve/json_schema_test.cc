@@ -17,7 +17,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::shared_ptr<const JsonGrammar> compiled(const std::string& schema) {
   return std::make_shared<const JsonGrammar>(compile_json_schema(schema));
@@ -271,13 +271,13 @@ TEST(JsonSchema, NumbersWithinBounds) {
     const double scale = integer ? 1 : rng.below(2) == 0 ? 0.01 : 0.5;
     const double low = std::round(100 * scale * (rng.below(400) - 200.0)) / 100;
     const double high = std::round(100 * (low + scale * rng.below(300))) / 100;
-    Json schema{{"type", integer ? "integer" : "number"}};
+    OrderedJson schema{{"type", integer ? "integer" : "number"}};
     if (rng.below(4) > 0) schema[rng.below(2) == 0 ? "minimum" : "exclusiveMinimum"] = low;
     if (rng.below(4) > 0) schema[rng.below(2) == 0 ? "maximum" : "exclusiveMaximum"] = high;
     const JsonValidator valid(schema.dump());
     if (!error_of(schema.dump()).empty()) {
       for (int value = -60000; value < 60000; value += 7)
-        ASSERT_FALSE(valid(Json(value * 0.01).dump())) << schema;
+        ASSERT_FALSE(valid(OrderedJson(value * 0.01).dump())) << schema;
       continue;
     }
     const auto grammar = compiled(schema.dump());
@@ -316,11 +316,11 @@ TEST(JsonSchema, Patterns) {
       {"^\\/\\.\\$$", {"/.$"}, {"/x$"}},
   };
   for (const Case& one : cases) {
-    const auto grammar = compiled(Json{{"pattern", one.pattern}}.dump());
+    const auto grammar = compiled(OrderedJson{{"pattern", one.pattern}}.dump());
     for (const std::string& text : one.yes)
-      EXPECT_TRUE(allows(grammar, Json(text).dump())) << one.pattern << " " << text;
+      EXPECT_TRUE(allows(grammar, OrderedJson(text).dump())) << one.pattern << " " << text;
     for (const std::string& text : one.no)
-      EXPECT_FALSE(allows(grammar, Json(text).dump())) << one.pattern << " " << text;
+      EXPECT_FALSE(allows(grammar, OrderedJson(text).dump())) << one.pattern << " " << text;
   }
 }
 

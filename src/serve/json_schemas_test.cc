@@ -76,10 +76,10 @@ const std::vector<std::string> kWrittenSchemas{
 // Draws schemas.
 class SchemaDrawer {
  public:
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
   explicit SchemaDrawer(uint64_t seed) : rng_(seed) {}
 
-  Json draw(int depth) {
+  OrderedJson draw(int depth) {
     switch (rng_.below(depth > 0 ? 10 : 6)) {
       case 0:
         return literal_list();
@@ -91,7 +91,7 @@ class SchemaDrawer {
       case 4:
         return string();
       case 5:
-        return Json{{"type", pick({"boolean", "null", "string", "integer"})}};
+        return OrderedJson{{"type", pick({"boolean", "null", "string", "integer"})}};
       case 6:
         return array(depth);
       case 7:
@@ -118,60 +118,60 @@ class SchemaDrawer {
     return static_cast<int64_t>(rng_.below(static_cast<uint32_t>(limit))) - limit / 2;
   }
 
-  Json literal_list() {
-    Json list = Json::array();
+  OrderedJson literal_list() {
+    OrderedJson list = OrderedJson::array();
     for (uint32_t i = 0; i <= rng_.below(6); ++i) {
       const uint32_t kind = rng_.below(5);
-      list.push_back(kind == 0   ? Json(whole())
-                     : kind == 1 ? Json(0.25 * static_cast<double>(whole()))
-                     : kind == 2 ? Json{{word(), word()}}
-                                 : Json(word()));
+      list.push_back(kind == 0   ? OrderedJson(whole())
+                     : kind == 1 ? OrderedJson(0.25 * static_cast<double>(whole()))
+                     : kind == 2 ? OrderedJson{{word(), word()}}
+                                 : OrderedJson(word()));
     }
-    return Json{{"enum", list}};
+    return OrderedJson{{"enum", list}};
   }
-  Json integer() {
-    Json schema{{"type", "integer"}};
+  OrderedJson integer() {
+    OrderedJson schema{{"type", "integer"}};
     const int64_t low = whole(), high = low + 2 + rng_.below(maybe() ? 30 : 100000);
     if (maybe()) schema[maybe() ? "minimum" : "exclusiveMinimum"] = low;
     if (maybe()) schema[maybe() ? "maximum" : "exclusiveMaximum"] = high;
     return schema;
   }
-  Json number() {
-    Json schema{{"type", "number"}};
+  OrderedJson number() {
+    OrderedJson schema{{"type", "number"}};
     const double low = 0.125 * static_cast<double>(whole()), high = low + 0.5 * (1 + rng_.below(100));
     if (maybe()) schema[maybe() ? "minimum" : "exclusiveMinimum"] = low;
     if (maybe()) schema[maybe() ? "maximum" : "exclusiveMaximum"] = high;
     return schema;
   }
-  Json string() {
-    Json schema{{"type", "string"}, {"description", word()}};
+  OrderedJson string() {
+    OrderedJson schema{{"type", "string"}, {"description", word()}};
     const uint32_t low = rng_.below(4);
     if (maybe()) schema["minLength"] = low;
     if (maybe()) schema["maxLength"] = low + rng_.below(8);
     return schema;
   }
-  Json array(int depth) {
-    Json schema{{"type", "array"}, {"items", draw(depth - 1)}};
+  OrderedJson array(int depth) {
+    OrderedJson schema{{"type", "array"}, {"items", draw(depth - 1)}};
     const uint32_t low = rng_.below(3);
     if (maybe()) schema["minItems"] = low;
     if (maybe()) schema["maxItems"] = low + rng_.below(3);
-    if (rng_.below(4) == 0) schema["prefixItems"] = Json::array({draw(depth - 1)});
+    if (rng_.below(4) == 0) schema["prefixItems"] = OrderedJson::array({draw(depth - 1)});
     return schema;
   }
-  Json alternatives(int depth) {
-    Json list = Json::array();
+  OrderedJson alternatives(int depth) {
+    OrderedJson list = OrderedJson::array();
     for (uint32_t i = 0; i <= rng_.below(3); ++i) list.push_back(draw(depth - 1));
-    return Json{{"anyOf", list}};
+    return OrderedJson{{"anyOf", list}};
   }
-  Json object(int depth) {
-    Json properties = Json::object(), required = Json::array();
+  OrderedJson object(int depth) {
+    OrderedJson properties = OrderedJson::object(), required = OrderedJson::array();
     for (uint32_t i = 0; i < rng_.below(5); ++i) {
       const std::string name = word();
       properties[name] = draw(depth - 1);
       if (maybe()) required.push_back(name);
     }
-    Json schema{{"type", "object"}, {"properties", properties}, {"required", required}};
-    if (maybe()) schema["additionalProperties"] = maybe() ? Json(false) : draw(depth - 1);
+    OrderedJson schema{{"type", "object"}, {"properties", properties}, {"required", required}};
+    if (maybe()) schema["additionalProperties"] = maybe() ? OrderedJson(false) : draw(depth - 1);
     return schema;
   }
 
@@ -181,51 +181,51 @@ class SchemaDrawer {
 // Draws values of a schema, in the layout of docs/structured_output.md. None where it does not know how.
 class ValueDrawer {
  public:
-  using Json = nlohmann::ordered_json;
-  ValueDrawer(const Json& root, uint64_t seed) : root_(root), rng_(seed) {}
-  std::optional<Json> draw() { return of(root_, 0); }
+  using OrderedJson = nlohmann::ordered_json;
+  ValueDrawer(const OrderedJson& root, uint64_t seed) : root_(root), rng_(seed) {}
+  std::optional<OrderedJson> draw() { return of(root_, 0); }
 
  private:
   uint32_t below(size_t bound) { return rng_.below(static_cast<uint32_t>(bound)); }
 
-  std::optional<Json> of(const Json& schema, int depth) {
+  std::optional<OrderedJson> of(const OrderedJson& schema, int depth) {
     if (depth > 12 || schema == false) return {};
     if (schema == true || schema.empty()) return any(depth);
     if (schema.contains("examples")) return schema["examples"][below(schema["examples"].size())];
     if (schema.contains("allOf") || (schema.contains("anyOf") && schema.size() > 1)) return {};
     if (schema.contains("$ref"))
-      return of(root_.at(Json::json_pointer(schema["$ref"].get<std::string>().substr(1))), depth);
+      return of(root_.at(OrderedJson::json_pointer(schema["$ref"].get<std::string>().substr(1))), depth);
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (schema.contains(keyword)) return of(schema[keyword][below(schema[keyword].size())], depth + 1);
     }
     if (schema.contains("enum")) return schema["enum"][below(schema["enum"].size())];
     if (schema.contains("const")) return schema["const"];
-    const Json& types = schema["type"];
+    const OrderedJson& types = schema["type"];
     return typed(schema, types.is_array() ? types[below(types.size())] : types, depth);
   }
-  std::optional<Json> any(int depth) {
+  std::optional<OrderedJson> any(int depth) {
     static const std::vector<std::string> kTypes{"null",   "boolean", "integer", "number",
                                                  "string", "object",  "array"};
-    return typed(Json::object(), kTypes[below(depth > 3 ? 5 : 7)], depth);
+    return typed(OrderedJson::object(), kTypes[below(depth > 3 ? 5 : 7)], depth);
   }
-  std::optional<Json> typed(const Json& schema, const std::string& type, int depth) {
-    if (type == "null") return Json();
-    if (type == "boolean") return Json(below(2) == 0);
+  std::optional<OrderedJson> typed(const OrderedJson& schema, const std::string& type, int depth) {
+    if (type == "null") return OrderedJson();
+    if (type == "boolean") return OrderedJson(below(2) == 0);
     if (type == "integer") return integer(schema);
     if (type == "number") return number(schema);
     if (type == "string") return string(schema);
     return type == "array" ? array(schema, depth) : object(schema, depth);
   }
-  std::optional<Json> integer(const Json& schema) {
+  std::optional<OrderedJson> integer(const OrderedJson& schema) {
     const double low = limit(schema, "minimum", "exclusiveMinimum", -1e9),
                  high = limit(schema, "maximum", "exclusiveMaximum", 1e9);
     auto value = static_cast<int64_t>(std::ceil(low + (high - low) * rng_.uniform_double()));
     if (below(3) == 0) value = static_cast<int64_t>(std::ceil(low));
     if (below(3) == 0) value = static_cast<int64_t>(std::floor(high));
     if (static_cast<double>(value) > high || !inside(schema, static_cast<double>(value))) return {};
-    return Json(value);
+    return OrderedJson(value);
   }
-  std::optional<Json> number(const Json& schema) {
+  std::optional<OrderedJson> number(const OrderedJson& schema) {
     const double low = limit(schema, "minimum", "exclusiveMinimum", -1e5),
                  high = limit(schema, "maximum", "exclusiveMaximum", 1e5);
     double value = low + (high - low) * rng_.uniform_double();
@@ -233,18 +233,18 @@ class ValueDrawer {
     if (below(4) == 0) value = low;
     if (below(4) == 0) value = high;
     if (value < low || value > high || !inside(schema, value)) return {};
-    return Json(value);
+    return OrderedJson(value);
   }
-  static double limit(const Json& schema, const char* closed, const char* open, double otherwise) {
+  static double limit(const OrderedJson& schema, const char* closed, const char* open, double otherwise) {
     return schema.contains(closed) ? schema[closed].get<double>()
            : schema.contains(open) ? schema[open].get<double>()
                                    : otherwise;
   }
-  static bool inside(const Json& schema, double value) {
+  static bool inside(const OrderedJson& schema, double value) {
     return !(schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"].get<double>()) &&
            !(schema.contains("exclusiveMaximum") && value >= schema["exclusiveMaximum"].get<double>());
   }
-  Json string(const Json& schema) {
+  OrderedJson string(const OrderedJson& schema) {
     static const std::vector<std::string> kChars{"a",  "Z",  " ",  "9",    "é", "日", "😀",
                                                  "\"", "\\", "\n", "\x01", "/", "{",  "the"};
     const uint32_t low = schema.value("minLength", 0u), high = schema.value("maxLength", low + 12);
@@ -260,7 +260,7 @@ class ValueDrawer {
     }
     return text;
   }
-  std::optional<Json> array(const Json& schema, int depth) {
+  std::optional<OrderedJson> array(const OrderedJson& schema, int depth) {
     const size_t prefix = schema.contains("prefixItems") ? schema["prefixItems"].size() : 0;
     const bool closed = schema.contains("prefixItems") && !schema.contains("items");
     const uint32_t low = schema.value("minItems", 0u);
@@ -268,7 +268,7 @@ class ValueDrawer {
     if (closed || (schema.contains("items") && schema["items"] == false))
       high = std::min<uint32_t>(high, static_cast<uint32_t>(prefix));
     if (high < low) return {};
-    Json out = Json::array();
+    OrderedJson out = OrderedJson::array();
     const uint32_t wanted = depth > 4 ? low : low + below(high - low + 1);
     for (uint32_t i = 0; i < wanted; ++i) {
       const auto item = i < prefix                 ? of(schema["prefixItems"][i], depth + 1)
@@ -279,18 +279,18 @@ class ValueDrawer {
     }
     return out;
   }
-  std::optional<Json> object(const Json& schema, int depth) {
-    const Json properties = schema.value("properties", Json::object()),
-               required = schema.value("required", Json::array());
-    Json out = Json::object();
+  std::optional<OrderedJson> object(const OrderedJson& schema, int depth) {
+    const OrderedJson properties = schema.value("properties", OrderedJson::object()),
+                      required = schema.value("required", OrderedJson::array());
+    OrderedJson out = OrderedJson::object();
     for (const auto& [name, inner] : properties.items()) {
-      const bool needed = std::find(required.begin(), required.end(), Json(name)) != required.end();
+      const bool needed = std::find(required.begin(), required.end(), OrderedJson(name)) != required.end();
       if (!needed && (inner == false || depth > 4 || below(2) == 0)) continue;
       const auto value = of(inner, depth + 1);
       if (!value && needed) return {};
       if (value) out[name] = *value;
     }
-    for (const Json& name : required) {
+    for (const OrderedJson& name : required) {
       if (!properties.contains(name.get_ref<const std::string&>())) out[name.get<std::string>()] = 1;
     }
     const bool more = schema.contains("additionalProperties") ? schema["additionalProperties"] != false
@@ -305,7 +305,7 @@ class ValueDrawer {
     return out;
   }
 
-  const Json& root_;
+  const OrderedJson& root_;
   Rng rng_;
 };
 

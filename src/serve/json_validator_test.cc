@@ -11,10 +11,10 @@ namespace {
 
 class Validator {
  public:
-  using Json = nlohmann::ordered_json;
-  explicit Validator(const Json& root) : root_(root) {}
+  using OrderedJson = nlohmann::ordered_json;
+  explicit Validator(const OrderedJson& root) : root_(root) {}
 
-  bool holds(const Json& schema, const Json& value) const {
+  bool holds(const OrderedJson& schema, const OrderedJson& value) const {
     if (schema.is_boolean()) return schema.get<bool>();
     if (schema.contains("$ref") && !holds(target(schema["$ref"]), value)) return false;
     return type(schema, value) && values(schema, value) && joined(schema, value) && sizes(schema, value) &&
@@ -27,11 +27,11 @@ class Validator {
   }
 
  private:
-  const Json& target(const std::string& reference) const {
-    return root_.at(Json::json_pointer(reference.substr(1)));
+  const OrderedJson& target(const std::string& reference) const {
+    return root_.at(OrderedJson::json_pointer(reference.substr(1)));
   }
 
-  static bool is(const Json& value, const std::string& type) {
+  static bool is(const OrderedJson& value, const std::string& type) {
     if (type == "null") return value.is_null();
     if (type == "boolean") return value.is_boolean();
     if (type == "string") return value.is_string();
@@ -40,32 +40,32 @@ class Validator {
     if (type == "number") return value.is_number();
     return value.is_number() && value.get<double>() == std::floor(value.get<double>());
   }
-  bool type(const Json& schema, const Json& value) const {
+  bool type(const OrderedJson& schema, const OrderedJson& value) const {
     if (!schema.contains("type")) return true;
     if (schema["type"].is_string()) return is(value, schema["type"]);
     return std::any_of(schema["type"].begin(), schema["type"].end(),
-                       [&](const Json& name) { return is(value, name); });
+                       [&](const OrderedJson& name) { return is(value, name); });
   }
-  bool values(const Json& schema, const Json& value) const {
+  bool values(const OrderedJson& schema, const OrderedJson& value) const {
     if (schema.contains("const") && !same(schema["const"], value)) return false;
     if (!schema.contains("enum")) return true;
     return std::any_of(schema["enum"].begin(), schema["enum"].end(),
-                       [&](const Json& one) { return same(one, value); });
+                       [&](const OrderedJson& one) { return same(one, value); });
   }
   // Objects are equal in any order.
-  static bool same(const Json& a, const Json& b) {
+  static bool same(const OrderedJson& a, const OrderedJson& b) {
     return nlohmann::json::parse(a.dump()) == nlohmann::json::parse(b.dump());
   }
-  bool joined(const Json& schema, const Json& value) const {
+  bool joined(const OrderedJson& schema, const OrderedJson& value) const {
     const auto count = [&](const char* keyword) {
       return std::count_if(schema[keyword].begin(), schema[keyword].end(),
-                           [&](const Json& one) { return holds(one, value); });
+                           [&](const OrderedJson& one) { return holds(one, value); });
     };
     if (schema.contains("allOf") && count("allOf") != std::ssize(schema["allOf"])) return false;
     if (schema.contains("anyOf") && count("anyOf") == 0) return false;
     return !schema.contains("oneOf") || count("oneOf") == 1;
   }
-  bool sizes(const Json& schema, const Json& value) const {
+  bool sizes(const OrderedJson& schema, const OrderedJson& value) const {
     const auto within = [&](double size, const char* low, const char* high) {
       return !(schema.contains(low) && size < schema[low].get<double>()) &&
              !(schema.contains(high) && size > schema[high].get<double>());
@@ -80,10 +80,10 @@ class Validator {
     return !(schema.contains("exclusiveMinimum") && number <= schema["exclusiveMinimum"].get<double>()) &&
            !(schema.contains("exclusiveMaximum") && number >= schema["exclusiveMaximum"].get<double>());
   }
-  bool members(const Json& schema, const Json& value) const {
+  bool members(const OrderedJson& schema, const OrderedJson& value) const {
     if (!value.is_object()) return true;
     if (schema.contains("required")) {
-      for (const Json& name : schema["required"]) {
+      for (const OrderedJson& name : schema["required"]) {
         if (!value.contains(name.get_ref<const std::string&>())) return false;
       }
     }
@@ -96,7 +96,7 @@ class Validator {
     }
     return true;
   }
-  bool items(const Json& schema, const Json& value) const {
+  bool items(const OrderedJson& schema, const OrderedJson& value) const {
     if (!value.is_array()) return true;
     const size_t prefix = schema.contains("prefixItems") ? schema["prefixItems"].size() : 0;
     for (size_t i = 0; i < value.size(); ++i) {
@@ -105,7 +105,7 @@ class Validator {
     }
     return true;
   }
-  bool text(const Json& schema, const Json& value) const {
+  bool text(const OrderedJson& schema, const OrderedJson& value) const {
     if (!value.is_string()) return true;
     const auto& text = value.get_ref<const std::string&>();
     if (schema.contains("pattern") &&
@@ -140,7 +140,7 @@ class Validator {
            hour < 24 && minute < 60 && second < 60;
   }
 
-  const Json& root_;
+  const OrderedJson& root_;
 };
 
 }  // namespace

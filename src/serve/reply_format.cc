@@ -8,10 +8,10 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json usage_json(const Usage& usage) {
-  Json json;
+OrderedJson usage_json(const Usage& usage) {
+  OrderedJson json;
   json["prompt_tokens"] = usage.prompt_tokens;
   json["completion_tokens"] = usage.completion_tokens;
   json["total_tokens"] = usage.prompt_tokens + usage.completion_tokens;
@@ -26,11 +26,11 @@ Json usage_json(const Usage& usage) {
 }
 
 // What each token ran: layers, and on request a digit for each unit.
-Json depth_json(const std::vector<Token>& tokens, DepthDetail detail) {
-  Json list = Json::array();
+OrderedJson depth_json(const std::vector<Token>& tokens, DepthDetail detail) {
+  OrderedJson list = OrderedJson::array();
   for (const Token& token : tokens) {
     if (token.ends) continue;
-    Json entry;
+    OrderedJson entry;
     entry["text"] = token.text;
     entry["depth"] = token.depth;
     if (detail == DepthDetail::kUnits) {
@@ -56,8 +56,8 @@ void Usage::add(const AnswerStats& stats) {
 ReplyFormat::ReplyFormat(ReplyHead head, const ServedModel& served)
     : head_(std::move(head)), served_(served) {}
 
-Json ReplyFormat::envelope(bool chunk) const {
-  Json json;
+OrderedJson ReplyFormat::envelope(bool chunk) const {
+  OrderedJson json;
   json["id"] = head_.id;
   json["object"] = object(chunk);
   json["created"] = head_.created;
@@ -69,36 +69,36 @@ Json ReplyFormat::envelope(bool chunk) const {
   return json;
 }
 
-Json ReplyFormat::choice_of(const AnswerPart& part, bool chunk) const {
-  Json choice;
+OrderedJson ReplyFormat::choice_of(const AnswerPart& part, bool chunk) const {
+  OrderedJson choice;
   choice["index"] = part.index;
   write_choice(choice, part, chunk);
-  choice["finish_reason"] = part.finish ? Json(name_of(*part.finish)) : Json();
+  choice["finish_reason"] = part.finish ? OrderedJson(name_of(*part.finish)) : OrderedJson();
   if (head_.depth != DepthDetail::kNone) choice["depth"] = depth_json(part.tokens, head_.depth);
   return choice;
 }
 
-std::string ReplyFormat::event_of(const Json& chunk) const {
+std::string ReplyFormat::event_of(const OrderedJson& chunk) const {
   return "data: " + to_line(chunk) + "\n\n";
 }
 
 std::string ReplyFormat::whole(const std::vector<AnswerPart>& parts, const Usage& usage) const {
-  Json json = envelope(false);
-  json["choices"] = Json::array();
+  OrderedJson json = envelope(false);
+  json["choices"] = OrderedJson::array();
   for (const AnswerPart& part : parts) json["choices"].push_back(choice_of(part, false));
   json["usage"] = usage_json(usage);
   return to_line(json);
 }
 
 std::string ReplyFormat::event(const AnswerPart& part) const {
-  Json json = envelope(true);
-  json["choices"] = Json::array({choice_of(part, true)});
+  OrderedJson json = envelope(true);
+  json["choices"] = OrderedJson::array({choice_of(part, true)});
   return event_of(json);
 }
 
 std::string ReplyFormat::usage_event(const Usage& usage) const {
-  Json json = envelope(true);
-  json["choices"] = Json::array();
+  OrderedJson json = envelope(true);
+  json["choices"] = OrderedJson::array();
   json["usage"] = usage_json(usage);
   return event_of(json);
 }

@@ -61,14 +61,14 @@ class ReplyFormat {
   const ReplyHead& head() const { return head_; }
 
  protected:
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
   virtual const char* object(bool chunk) const = 0;
   // A choice, as a whole or as a chunk.
-  virtual void write_choice(Json& choice, const AnswerPart& part, bool chunk) const = 0;
+  virtual void write_choice(OrderedJson& choice, const AnswerPart& part, bool chunk) const = 0;
 
-  Json envelope(bool chunk) const;
-  Json choice_of(const AnswerPart& part, bool chunk) const;
-  std::string event_of(const Json& chunk) const;
+  OrderedJson envelope(bool chunk) const;
+  OrderedJson choice_of(const AnswerPart& part, bool chunk) const;
+  std::string event_of(const OrderedJson& chunk) const;
   const Tokenizer& tokenizer() const { return served_.tokenizer(); }
 
   ReplyHead head_;

@@ -13,7 +13,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr int kMostLinks = 64;  // references that lead to references, schemas that are joined inside others
 
 constexpr std::string_view kAnnotations[] = {"title", "description", "default",      "examples", "$schema",
@@ -48,22 +48,22 @@ bool among(const std::string_view (&names)[N], std::string_view name) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-int64_t weight(const Json& json) {
+int64_t weight(const OrderedJson& json) {
   int64_t sum = 1;
   if (json.is_string()) return 1 + static_cast<int64_t>(json.get_ref<const std::string&>().size() / 16);
   if (json.is_structured()) {
-    for (const Json& member : json) sum += weight(member);
+    for (const OrderedJson& member : json) sum += weight(member);
   }
   return sum;
 }
 
-Json parsed(const std::string& text) {
+OrderedJson parsed(const std::string& text) {
   if (text.size() > kMostSchemaBytes)
     fail("JSON schema: expected at most {} bytes, got {}", kMostSchemaBytes, text.size());
   check_json_depth(text, "JSON schema");
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {
+    return OrderedJson::parse(text);
+  } catch (const OrderedJson::exception& error) {
     fail("JSON schema: it is not JSON: {}", printable(error.what()));
   }
 }
@@ -81,26 +81,26 @@ std::string percent_decoded(const std::string& text) {
   return out;
 }
 
-bool has_name(const Json& schema, const char* keyword, const std::string& name) {
+bool has_name(const OrderedJson& schema, const char* keyword, const std::string& name) {
   return schema.contains(keyword) && schema[keyword].is_object() && schema[keyword].contains(name);
 }
 
-bool requires_name(const Json& schema, const std::string& name) {
+bool requires_name(const OrderedJson& schema, const std::string& name) {
   if (!schema.contains("required") || !schema["required"].is_array()) return false;
-  return std::find(schema["required"].begin(), schema["required"].end(), Json(name)) !=
+  return std::find(schema["required"].begin(), schema["required"].end(), OrderedJson(name)) !=
          schema["required"].end();
 }
 
 // What `enum` or `const` lists; null: anything.
-Json finite_values(const Json& schema) {
-  if (schema.contains("const")) return Json::array({schema["const"]});
-  return schema.contains("enum") && schema["enum"].is_array() ? schema["enum"] : Json();
+OrderedJson finite_values(const OrderedJson& schema) {
+  if (schema.contains("const")) return OrderedJson::array({schema["const"]});
+  return schema.contains("enum") && schema["enum"].is_array() ? schema["enum"] : OrderedJson();
 }
 
 // Whether one of the values is of the type.
-bool may_be(const Json& finite, const std::vector<std::string>& types, const std::string& type) {
+bool may_be(const OrderedJson& finite, const std::vector<std::string>& types, const std::string& type) {
   if (!schema_type_allows(types, type)) return false;
-  return finite.is_null() || std::any_of(finite.begin(), finite.end(), [&](const Json& value) {
+  return finite.is_null() || std::any_of(finite.begin(), finite.end(), [&](const OrderedJson& value) {
            const std::string has = schema_type_of(value);
            return has == type || (has == "integer" && type == "number");
          });
@@ -109,11 +109,11 @@ bool may_be(const Json& finite, const std::vector<std::string>& types, const std
 // Joins `b`'s keyword into `a`, which has it with another value. Returns whether a value is left.
 class Joiner {
  public:
-  Joiner(Json& a, const Json& b, const std::string& where) : a_(a), b_(b), where_(where) {}
+  Joiner(OrderedJson& a, const OrderedJson& b, const std::string& where) : a_(a), b_(b), where_(where) {}
 
   bool join(const std::string& keyword) {
-    Json& mine = a_[keyword];
-    const Json& other = b_[keyword];
+    OrderedJson& mine = a_[keyword];
+    const OrderedJson& other = b_[keyword];
     if (mine == other) return true;
     if (keyword == "type") return join_types();
     if (keyword == "const") return false;
@@ -137,27 +137,28 @@ class Joiner {
  private:
   bool join_types() {
     const std::vector<std::string> mine = schema_types(a_, where_), other = schema_types(b_, where_);
-    Json left = Json::array();
+    OrderedJson left = OrderedJson::array();
     for (const std::string& type : mine) {
       if (schema_type_allows(other, type)) left.push_back(type);
     }
     for (const std::string& type : other) {
-      if (schema_type_allows(mine, type) && std::find(left.begin(), left.end(), Json(type)) == left.end())
+      if (schema_type_allows(mine, type) &&
+          std::find(left.begin(), left.end(), OrderedJson(type)) == left.end())
         left.push_back(type);
     }
     a_["type"] = left;
     return !left.empty();
   }
-  bool join_enums(Json& mine, const Json& other) const {
+  bool join_enums(OrderedJson& mine, const OrderedJson& other) const {
     if (!mine.is_array() || !other.is_array()) refuse_schema("'enum'", where_, "expected a list");
-    Json left = Json::array();
-    for (const Json& value : mine) {
+    OrderedJson left = OrderedJson::array();
+    for (const OrderedJson& value : mine) {
       if (std::find(other.begin(), other.end(), value) != other.end()) left.push_back(value);
     }
     mine = left;
     return !left.empty();
   }
-  void join_properties(Json& mine, const Json& other) const {
+  void join_properties(OrderedJson& mine, const OrderedJson& other) const {
     if (!mine.is_object() || !other.is_object()) refuse_schema("'properties'", where_, "expected an object");
     for (const auto& [name, schema] : other.items()) {
       if (!mine.contains(name))
@@ -167,30 +168,30 @@ class Joiner {
     }
   }
   // A list grows and does not nest.
-  static void join_schemas(Json& mine, const Json& other) {
+  static void join_schemas(OrderedJson& mine, const OrderedJson& other) {
     const bool list =
         mine.is_object() && mine.size() == 1 && mine.contains("allOf") && mine["allOf"].is_array();
-    if (!list) mine = Json{{"allOf", Json::array({mine})}};
+    if (!list) mine = OrderedJson{{"allOf", OrderedJson::array({mine})}};
     mine["allOf"].push_back(other);
   }
-  void join_required(Json& mine, const Json& other) const {
+  void join_required(OrderedJson& mine, const OrderedJson& other) const {
     if (!mine.is_array() || !other.is_array()) refuse_schema("'required'", where_, "expected a list");
-    for (const Json& name : other) {
+    for (const OrderedJson& name : other) {
       if (std::find(mine.begin(), mine.end(), name) == mine.end()) mine.push_back(name);
     }
   }
-  bool less(const Json& a, const Json& b, const std::string& keyword) const {
+  bool less(const OrderedJson& a, const OrderedJson& b, const std::string& keyword) const {
     if (!a.is_number() || !b.is_number()) refuse_schema("'" + keyword + "'", where_, "expected a number");
     return Decimal::parse(a.dump()) < Decimal::parse(b.dump());
   }
 
-  Json& a_;
-  const Json& b_;
+  OrderedJson& a_;
+  const OrderedJson& b_;
   const std::string& where_;
 };
 
 // `additionalProperties` speaks of the properties beside it alone.
-void check_additional(const Json& a, const Json& b, const std::string& where) {
+void check_additional(const OrderedJson& a, const OrderedJson& b, const std::string& where) {
   for (const auto& [closed, other] : {std::pair{&a, &b}, std::pair{&b, &a}}) {
     if (!closed->contains("additionalProperties") || (*closed)["additionalProperties"] == true) continue;
     if (!other->contains("properties")) continue;
@@ -214,7 +215,7 @@ std::string schema_place(const std::string& where, const std::string& key) {
   return out;
 }
 
-std::string schema_type_of(const Json& value) {
+std::string schema_type_of(const OrderedJson& value) {
   if (value.is_null()) return "null";
   if (value.is_boolean()) return "boolean";
   if (value.is_string()) return "string";
@@ -223,12 +224,12 @@ std::string schema_type_of(const Json& value) {
   return Decimal::parse(value.dump()).fraction.empty() ? "integer" : "number";
 }
 
-std::vector<std::string> schema_types(const Json& schema, const std::string& where) {
+std::vector<std::string> schema_types(const OrderedJson& schema, const std::string& where) {
   std::vector<std::string> types;
   if (!schema.contains("type")) return types;
-  const Json& type = schema["type"];
-  const Json list = type.is_array() ? type : Json::array({type});
-  for (const Json& name : list) {
+  const OrderedJson& type = schema["type"];
+  const OrderedJson list = type.is_array() ? type : OrderedJson::array({type});
+  for (const OrderedJson& name : list) {
     if (!name.is_string() || !among(kTypes, name.get_ref<const std::string&>()))
       refuse_schema("'type'", where,
                     "expected a type of JSON or a list of them, got " + printable(name.dump()));
@@ -246,19 +247,19 @@ bool schema_type_allows(const std::vector<std::string>& types, const std::string
 }
 
 SchemaDocument::SchemaDocument(const std::string& text, CompileBudget& budget)
-    : budget_(budget), root_(std::make_unique<Json>(parsed(text))) {}
+    : budget_(budget), root_(std::make_unique<OrderedJson>(parsed(text))) {}
 SchemaDocument::~SchemaDocument() = default;
 
-void SchemaDocument::charge(const Json& json) const {
+void SchemaDocument::charge(const OrderedJson& json) const {
   budget_.step(16 * weight(json));
 }
 
-Json SchemaDocument::checked(const Json& schema, const std::string& where) const {
+OrderedJson SchemaDocument::checked(const OrderedJson& schema, const std::string& where) const {
   if (schema.is_boolean()) return schema;
   if (!schema.is_object())
     refuse_schema("a schema", where,
                   std::string("expected an object or a boolean, got ") + schema.type_name());
-  Json out = Json::object();
+  OrderedJson out = OrderedJson::object();
   for (const auto& [keyword, value] : schema.items()) {
     if (among(kAnnotations, keyword) || (keyword == "uniqueItems" && value == false)) continue;
     if (!among(kKeywords, keyword))
@@ -269,30 +270,30 @@ Json SchemaDocument::checked(const Json& schema, const std::string& where) const
   return out;
 }
 
-const Json& SchemaDocument::target(const Json& reference, const std::string& where,
-                                   std::string* place) const {
+const OrderedJson& SchemaDocument::target(const OrderedJson& reference, const std::string& where,
+                                          std::string* place) const {
   if (!reference.is_string() || !reference.get_ref<const std::string&>().starts_with('#'))
     refuse_schema("'$ref'", where,
                   "expected a place in the same schema (#/…), got " + printable(reference.dump()));
   *place = percent_decoded(reference.get<std::string>().substr(1));
   try {
-    return std::as_const(*root_).at(Json::json_pointer(*place));
-  } catch (const Json::exception&) {
+    return std::as_const(*root_).at(OrderedJson::json_pointer(*place));
+  } catch (const OrderedJson::exception&) {
     refuse_schema("'$ref'", where, "there is no " + printable(reference.dump()));
   }
 }
 
-Json SchemaDocument::plain(const Json& schema, const std::string& where, int links) const {
+OrderedJson SchemaDocument::plain(const OrderedJson& schema, const std::string& where, int links) const {
   if (links > kMostLinks)
     refuse_schema("a schema", where,
                   fmt::format("more than {} '$ref' and 'allOf' lead to each other", kMostLinks));
   budget_.step(100);
-  Json rest = checked(schema, where);
+  OrderedJson rest = checked(schema, where);
   if (!rest.is_object()) return rest;
-  std::vector<Json> others;
+  std::vector<OrderedJson> others;
   if (rest.contains("$ref")) {
     std::string place;
-    const Json& named = target(rest["$ref"], where, &place);
+    const OrderedJson& named = target(rest["$ref"], where, &place);
     others.push_back(plain(named, place, links + 1));
     rest.erase("$ref");
   }
@@ -302,17 +303,17 @@ Json SchemaDocument::plain(const Json& schema, const std::string& where, int lin
       others.push_back(plain(rest["allOf"][i], where + "/allOf/" + std::to_string(i), links + 1));
     rest.erase("allOf");
   }
-  for (const Json& other : others) rest = both(other, rest, where);
+  for (const OrderedJson& other : others) rest = both(other, rest, where);
   return rest;
 }
 
-Json SchemaDocument::both(const Json& a, const Json& b, const std::string& where) const {
+OrderedJson SchemaDocument::both(const OrderedJson& a, const OrderedJson& b, const std::string& where) const {
   if (a.is_boolean()) return a == true ? b : a;
   if (b.is_boolean()) return b == true ? a : b;
   charge(a);
   charge(b);
   check_additional(a, b, where);
-  Json out = a;
+  OrderedJson out = a;
   Joiner joiner(out, b, where);
   for (const auto& [keyword, value] : b.items()) {
     if (!out.contains(keyword))
@@ -326,15 +327,16 @@ Json SchemaDocument::both(const Json& a, const Json& b, const std::string& where
   return out;
 }
 
-bool SchemaDocument::disjoint(const Json& a, const Json& b, const std::string& where, int depth) const {
+bool SchemaDocument::disjoint(const OrderedJson& a, const OrderedJson& b, const std::string& where,
+                              int depth) const {
   charge(a);
   charge(b);
   if (a == false || b == false) return true;
   if (a == true || b == true || depth > 8) return false;
-  const Json mine = finite_values(a), other = finite_values(b);
+  const OrderedJson mine = finite_values(a), other = finite_values(b);
   if (mine.is_array() && other.is_array()) {
     budget_.step(std::ssize(mine) * std::ssize(other));
-    return std::none_of(mine.begin(), mine.end(), [&](const Json& value) {
+    return std::none_of(mine.begin(), mine.end(), [&](const OrderedJson& value) {
       return std::find(other.begin(), other.end(), value) != other.end();
     });
   }
@@ -349,9 +351,10 @@ bool SchemaDocument::disjoint(const Json& a, const Json& b, const std::string& w
 }
 
 // Whether a property that `a` requires shows that an object is not `b`'s.
-bool SchemaDocument::tells_apart(const Json& a, const Json& b, const std::string& where, int depth) const {
+bool SchemaDocument::tells_apart(const OrderedJson& a, const OrderedJson& b, const std::string& where,
+                                 int depth) const {
   if (!a.contains("required") || !a["required"].is_array()) return false;
-  for (const Json& name : a["required"]) {
+  for (const OrderedJson& name : a["required"]) {
     if (!name.is_string()) continue;
     const auto& key = name.get_ref<const std::string&>();
     const bool declared = has_name(b, "properties", key);

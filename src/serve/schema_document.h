@@ -12,31 +12,31 @@ namespace fathom {
 
 class SchemaDocument {
  public:
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
 
   // Text that is not JSON, too long or nested too deep is a UserError.
   SchemaDocument(const std::string& text, CompileBudget& budget);
   ~SchemaDocument();
-  const Json& root() const { return *root_; }
+  const OrderedJson& root() const { return *root_; }
 
   // `schema` without annotations. Keywords that are not supported are a UserError with their place.
-  Json checked(const Json& schema, const std::string& where) const;
+  OrderedJson checked(const OrderedJson& schema, const std::string& where) const;
   // The same without $ref and allOf at its top.
-  Json plain(const Json& schema, const std::string& where, int links = 0) const;
+  OrderedJson plain(const OrderedJson& schema, const std::string& where, int links = 0) const;
   // What two plain schemas allow together. Keywords that cannot be joined are a UserError.
-  Json both(const Json& a, const Json& b, const std::string& where) const;
+  OrderedJson both(const OrderedJson& a, const OrderedJson& b, const std::string& where) const;
   // Whether it is certain that no value is allowed by both plain schemas.
-  bool disjoint(const Json& a, const Json& b, const std::string& where, int depth = 0) const;
+  bool disjoint(const OrderedJson& a, const OrderedJson& b, const std::string& where, int depth = 0) const;
 
   // What a $ref names; `reference` becomes its place.
-  const Json& target(const Json& reference, const std::string& where, std::string* place) const;
+  const OrderedJson& target(const OrderedJson& reference, const std::string& where, std::string* place) const;
 
  private:
-  void charge(const Json& json) const;
-  bool tells_apart(const Json& a, const Json& b, const std::string& where, int depth) const;
+  void charge(const OrderedJson& json) const;
+  bool tells_apart(const OrderedJson& a, const OrderedJson& b, const std::string& where, int depth) const;
 
   CompileBudget& budget_;
-  std::unique_ptr<Json> root_;
+  std::unique_ptr<OrderedJson> root_;
 };
 
 // Throws a UserError: "JSON schema: WHAT at PLACE: WHY".

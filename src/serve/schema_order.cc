@@ -9,7 +9,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kPath{"response_format", "json_schema", "schema"};
 // JSON in order looks through its members for each new one, and the parser through a list at each end of a
@@ -27,10 +27,10 @@ void bound(int64_t count, int64_t most, const char* what) {
 
 // Keeps the members that lead to the schema and drops the others as they are read.
 std::string schema_in_order(const std::string& body) {
-  using Event = Json::parse_event_t;
+  using Event = OrderedJson::parse_event_t;
   int64_t members = 0, values = 0;
   bool inside = false;  // the schema
-  const auto keep = [&](int depth, Event event, Json& value) {
+  const auto keep = [&](int depth, Event event, OrderedJson& value) {
     const auto level = static_cast<std::size_t>(depth) - 1;
     if (event == Event::key && level < kPath.size()) {
       const bool leads = value == kPath[level];
@@ -42,7 +42,7 @@ std::string schema_in_order(const std::string& body) {
     if (inside && event == Event::value) bound(++values, kMostValues, "texts and numbers");
     return true;
   };
-  const Json kept = Json::parse(body, keep);
+  const OrderedJson kept = OrderedJson::parse(body, keep);
   return kept.at(kPath[0]).at(kPath[1]).at(kPath[2]).dump();
 }
 

@@ -10,13 +10,13 @@
 namespace fathom {
 namespace {
 
-using std::chrono::milliseconds;
+using Milliseconds = std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds kLeast{2000};  // for replies to reach their clients, even where the time is over
+constexpr Milliseconds kLeastDrain{2000};  // for replies to reach their clients, even where the time is over
 
 void wait_for(Moment until, const std::function<bool()>& done) {
-  while (!done() && Clock::now() < until) std::this_thread::sleep_for(milliseconds(20));
+  while (!done() && Clock::now() < until) std::this_thread::sleep_for(Milliseconds(20));
 }
 
 }  // namespace
@@ -33,10 +33,10 @@ void shut_down(Api& api, HttpServer& server, std::chrono::seconds time) {
   if (!ended()) {
     log_warn(fmt::format("requests that are cut: {}", api.active()));
     api.cut();
-    wait_for(Clock::now() + kLeast, ended);
+    wait_for(Clock::now() + kLeastDrain, ended);
   }
   // A reply that is whole may still be on its way to a client that reads slowly.
-  server.drain(std::max(kLeast, std::chrono::duration_cast<milliseconds>(until - Clock::now())));
+  server.drain(std::max(kLeastDrain, std::chrono::duration_cast<Milliseconds>(until - Clock::now())));
   api.settle();
 }
 

@@ -10,7 +10,7 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::vector<int32_t> tokens_asked_for(const std::string& text, const BodyReader& body,
                                       const ServedModel& served, const ApiOptions& options) {
@@ -30,13 +30,13 @@ std::string tokenize_reply(const std::string& text, const ServedModel& served, c
   const nlohmann::json parsed = parse_body(text, options.limits);
   const BodyReader body(parsed);
   const std::vector<int32_t> ids = tokens_asked_for(text, body, served, options);
-  Json json;
+  OrderedJson json;
   json["count"] = ids.size();
   json["max_model_len"] = served.context;
   json["tokens"] = ids;
   json["token_strs"] = nullptr;
   if (body.boolean("return_token_strs").value_or(false)) {
-    json["token_strs"] = Json::array();
+    json["token_strs"] = OrderedJson::array();
     for (const int32_t id : ids) json["token_strs"].push_back(token_text(served.tokenizer(), id));
   }
   return to_line(json);
@@ -58,13 +58,13 @@ std::string detokenize_reply(const std::string& text, const ServedModel& served,
                                          served.tokenizer().vocab_size()));
     ids.push_back(id);
   }
-  return to_line(Json{{"prompt", served.tokenizer().decode(ids, true)}});
+  return to_line(OrderedJson{{"prompt", served.tokenizer().decode(ids, true)}});
 }
 
 std::string tokenizer_info_reply(const ServedModel& served) {
   const Tokenizer& tokenizer = served.tokenizer();
-  const auto token = [&](int32_t id) { return id < 0 ? Json() : Json(tokenizer.token(id)); };
-  Json json;
+  const auto token = [&](int32_t id) { return id < 0 ? OrderedJson() : OrderedJson(tokenizer.token(id)); };
+  OrderedJson json;
   json["tokenizer_class"] = tokenizer.kind();
   json["vocab_size"] = tokenizer.vocab_size();
   json["bos_token"] = token(tokenizer.bos());
@@ -72,7 +72,8 @@ std::string tokenizer_info_reply(const ServedModel& served) {
   json["pad_token"] = token(tokenizer.pad());
   json["add_bos_token"] = tokenizer.adds_bos();
   json["add_eos_token"] = tokenizer.adds_eos();
-  json["chat_template"] = tokenizer.chat_template().empty() ? Json() : Json(tokenizer.chat_template());
+  json["chat_template"] =
+      tokenizer.chat_template().empty() ? OrderedJson() : OrderedJson(tokenizer.chat_template());
   return to_line(json);
 }
 

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kFormatVersion = 1;
 constexpr const char *kConfigFile = "adapter_config.json", *kTensorFile = "adapter_model.safetensors";
-constexpr const char *kPeftType = "FATHOM_SKIP", *kPrefix = "base_model.model.";
+constexpr const char *kPeftType = "FATHOM_SKIP", *kNamePrefix = "base_model.model.";
 constexpr size_t kMostConfigBytes = size_t{16} << 20;
 constexpr int kMostDepth = 32;
 
@@ -80,17 +80,12 @@ void read_controllers(const Json& json, MethodPolicy& policy, const std::string&
   }
 }
 
-bool all_finite(const Tensor& tensor) {
-  const auto* values = tensor.data<float>();
-  return std::all_of(values, values + tensor.numel(), [](float value) { return std::isfinite(value); });
-}
-
 // Every parameter of the policy from the file, and nothing else in it.
 void read_tensors(Context& ctx, const std::string& path, MethodPolicy& policy, const Model& model) {
   const auto file = SafetensorsFile::open(path);
   std::set<std::string, std::less<>> known;
   for (const MethodParameter& parameter : policy.parameters(model.config)) {
-    const std::string name = kPrefix + parameter.name;
+    const std::string name = kNamePrefix + parameter.name;
     known.insert(name);
     const Tensor* stored = file->find(name);
     if (!stored) fail("{}: the tensor {} is missing", path, name);
@@ -141,7 +136,7 @@ void save_adapter(Context& ctx, const std::string& folder, MethodPolicy& policy,
   AtomicFolder out(folder);
   std::vector<NamedTensor> tensors;
   for (const MethodParameter& parameter : policy.parameters(model.config))
-    tensors.push_back({kPrefix + parameter.name, host_values(ctx, parameter)});
+    tensors.push_back({kNamePrefix + parameter.name, host_values(ctx, parameter)});
   write_safetensors(out.file(kTensorFile), tensors);
   const std::string base = extra.base_model.empty() ? model.path : extra.base_model;
   if (model.lora.any()) {

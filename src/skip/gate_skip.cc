@@ -104,7 +104,7 @@ struct GateSkipConfig {
   }
 };
 
-struct Gate {
+struct RowGate {
   Tensor weight, bias;       // (out, in), (out)
   Tensor inner, inner_bias;  // (2d, d), (2d): of an mlp gate
   Tensor head, head_bias;    // (1, d), (1): of a two-stage gate
@@ -118,8 +118,8 @@ Tensor batch_threshold(Context& ctx, const Tensor& scores, float kept) {
 
 // KL(Bernoulli(m) ‖ Bernoulli(b)), both kept away from 0 and 1, for every element of m.
 Tensor bernoulli_kl(Context& ctx, const Tensor& m, float b) {
-  constexpr float kEdge = 1e-6f;
-  const float target = std::clamp(b, kEdge, 1.0f - kEdge);
+  constexpr float kTargetEdge = 1e-6f;
+  const float target = std::clamp(b, kTargetEdge, 1.0f - kTargetEdge);
   const Tensor other = affine(ctx, m, -1.0f, 1.0f);
   const auto term = [&](const Tensor& p, float q) {
     return multiply(ctx, p, affine(ctx, apply(ctx, Unary::kLogFloor, p), 1.0f, -std::log(q)));
@@ -166,12 +166,12 @@ class GateSkip final : public Method {
   std::string finish(Context& ctx, const FinishInput& input) override;
 
  private:
-  const Gate& gate_of(const UnitInput& input) const;
+  const RowGate& gate_of(const UnitInput& input) const;
   Tensor gate_input(UnitCall& call, const Tensor& h) const;
   Tensor open(UnitCall& call, const Tensor& x) const;
 
   GateSkipConfig config_;
-  std::vector<Gate> gates_;
+  std::vector<RowGate> gates_;
 };
 
 std::vector<MethodParameter> GateSkip::parameters(const ModelConfig& config) {
@@ -180,7 +180,7 @@ std::vector<MethodParameter> GateSkip::parameters(const ModelConfig& config) {
   gates_.resize(static_cast<size_t>(shared ? 2 : 2 * config.layers));
   std::vector<MethodParameter> all;
   for (size_t i = 0; i < gates_.size(); ++i) {
-    Gate& gate = gates_[i];
+    RowGate& gate = gates_[i];
     const char* unit = i % 2 ? "mlp" : "attention";
     const std::string prefix =
         shared ? fmt::format("shared.{}.", unit) : fmt::format("layers.{}.{}.", i / 2, unit);
@@ -200,7 +200,7 @@ std::vector<MethodParameter> GateSkip::parameters(const ModelConfig& config) {
   return all;
 }
 
-const Gate& GateSkip::gate_of(const UnitInput& input) const {
+const RowGate& GateSkip::gate_of(const UnitInput& input) const {
   const int64_t unit = input.unit == Unit::kFfn ? 1 : 0;
   return gates_[static_cast<size_t>(config_.sharing == GateSharing::kShared ? unit : input.index())];
 }
@@ -216,7 +216,7 @@ Tensor GateSkip::gate_input(UnitCall& call, const Tensor& h) const {
 // x: (rows, width) -> (rows, width) or, of a scalar gate, (rows)
 Tensor GateSkip::open(UnitCall& call, const Tensor& x) const {
   Context& ctx = call.ctx;
-  const Gate& gate = gate_of(call.input);
+  const RowGate& gate = gate_of(call.input);
   Tensor inner = x;
   if (config_.net == GateNet::kMlp)
     inner = apply(ctx, Unary::kSilu, linear(ctx, x, gate.inner, gate.inner_bias));
@@ -229,7 +229,7 @@ void GateSkip::score(UnitCall& call, Decision& decision) const {
   const Tensor x = gate_input(call, call.input.h);
   if (config_.gate_input == GateInput::kNormed && !ctx.tape()) decision.input = x;
   if (config_.two_stage && !call.state.training) {  // heads are fitted to the gates when those have learned
-    const Gate& gate = gate_of(call.input);
+    const RowGate& gate = gate_of(call.input);
     decision.score = apply(ctx, Unary::kSigmoid, scalar_head(ctx, x, gate.head, gate.head_bias));
     decision.gate = {};  // blend() opens the kept rows' gates
     return;
@@ -304,7 +304,7 @@ void GateSkip::prepare(Context& ctx, const PrepareInput& input) {
 std::string GateSkip::finish(Context& ctx, const FinishInput& input) {
   if (!config_.two_stage) return {};
   std::vector<GateHead> heads;
-  for (const Gate& gate : gates_) heads.push_back({gate.head, gate.head_bias});
+  for (const RowGate& gate : gates_) heads.push_back({gate.head, gate.head_bias});
   const OneStage open(config_.two_stage);
   const GateReading reading{input.policy, config_.gate_input == GateInput::kResidual};
   const GateFit fit = fit_gate_heads(ctx, reading, input.model, input.batches, heads);

@@ -21,7 +21,7 @@ struct HighwayConfig {
   }
 };
 
-struct Gate {
+struct HighwayGate {
   Tensor weight, bias;  // (width, width), (width)
 };
 
@@ -46,7 +46,7 @@ class Highway final : public Method {
   Tensor blend(UnitCall& call, const Decision& decision, const Tensor& branch) const override {
     if (call.input.unit == Unit::kAttention) return branch;
     Context& ctx = call.ctx;
-    const Gate& gate = gates_[static_cast<size_t>(call.input.layer)];
+    const HighwayGate& gate = gates_[static_cast<size_t>(call.input.layer)];
     const Tensor x = gather_rows(ctx, call.input.h, computed_rows(call, decision));
     const Tensor transform = apply(ctx, Unary::kSigmoid, linear(ctx, x, gate.weight, gate.bias));
     return scale_rows(ctx, add(ctx, branch, affine(ctx, x, -1.0f, 0.0f)), transform);
@@ -54,7 +54,7 @@ class Highway final : public Method {
 
  private:
   HighwayConfig config_;
-  std::vector<Gate> gates_;
+  std::vector<HighwayGate> gates_;
 };
 
 }  // namespace

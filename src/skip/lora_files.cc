@@ -20,9 +20,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char *kConfigFile = "adapter_config.json", *kTensorFile = "adapter_model.safetensors";
-constexpr const char* kPrefix = "base_model.model.";
-constexpr size_t kMostConfigBytes = size_t{16} << 20;
+constexpr const char *kLoraConfig = "adapter_config.json", *kLoraTensors = "adapter_model.safetensors";
+constexpr const char* kLoraPrefix = "base_model.model.";
+constexpr size_t kMostLoraConfigBytes = size_t{16} << 20;
 constexpr int64_t kMostRank = 4096;
 
 // What PEFT can do to a LoRA besides, and is not computed here: the value that leaves it off.
@@ -40,15 +40,10 @@ constexpr Refused kRefused[] = {
 };
 
 std::string name_of_a(const LoraSpec& spec) {
-  return kPrefix + spec.name + ".lora_A.weight";
+  return kLoraPrefix + spec.name + ".lora_A.weight";
 }
 std::string name_of_b(const LoraSpec& spec) {
-  return kPrefix + spec.name + ".lora_B.weight";
-}
-
-bool all_finite(const Tensor& tensor) {
-  const auto* values = tensor.data<float>();
-  return std::all_of(values, values + tensor.numel(), [](float value) { return std::isfinite(value); });
+  return kLoraPrefix + spec.name + ".lora_B.weight";
 }
 
 // f32 on the host, whatever it is held in and where.
@@ -81,8 +76,8 @@ Json config_json(const Model& model, const std::string& base_model) {
           {"inference_mode", true}};
 }
 
-Json parse_config(const std::string& path) {
-  const std::string text = read_text_file(path, kMostConfigBytes);
+Json parse_lora_config(const std::string& path) {
+  const std::string text = read_text_file(path, kMostLoraConfigBytes);
   check_json_depth(text, path);
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) fail("{}: expected a JSON object", path);
@@ -170,18 +165,23 @@ void write_lora(Context& ctx, const std::string& folder, const Model& model, con
     tensors.push_back({name_of_a(spec), convert_tensor(ctx, a, type)});
     tensors.push_back({name_of_b(spec), convert_tensor(ctx, b, type)});
   }
-  write_safetensors(folder + "/" + kTensorFile, tensors);
+  write_safetensors(folder + "/" + kLoraTensors, tensors);
   write_file_atomically(
-      folder + "/" + kConfigFile,
+      folder + "/" + kLoraConfig,
       config_json(model, base_model).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+bool all_finite(const Tensor& tensor) {
+  const auto* values = tensor.data<float>();
+  return std::all_of(values, values + tensor.numel(), [](float value) { return std::isfinite(value); });
+}
+
 Lora read_lora(Context& ctx, const std::string& folder, const ModelConfig& config) {
-  const std::string where = folder + "/" + kConfigFile, path = folder + "/" + kTensorFile;
-  if (!fs::is_regular_file(where)) fail("{} is no LoRA: it has no {}", printable(folder), kConfigFile);
-  const Json json = parse_config(where);
+  const std::string where = folder + "/" + kLoraConfig, path = folder + "/" + kLoraTensors;
+  if (!fs::is_regular_file(where)) fail("{} is no LoRA: it has no {}", printable(folder), kLoraConfig);
+  const Json json = parse_lora_config(where);
   check_config(json, where);
-  if (!fs::exists(path)) fail("{} is no whole LoRA: it has no {}", printable(folder), kTensorFile);
+  if (!fs::exists(path)) fail("{} is no whole LoRA: it has no {}", printable(folder), kLoraTensors);
   const double rank = number_of(json, "r", where);
   if (!(rank >= 1 && rank <= kMostRank && rank == std::floor(rank)))
     fail("{}: 'r' must be a whole number from 1 to {}, got {}", where, kMostRank, rank);

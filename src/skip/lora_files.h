@@ -18,4 +18,7 @@ void write_lora(Context& ctx, const std::string& folder, const Model& model, con
 // computed here is a UserError of one line.
 Lora read_lora(Context& ctx, const std::string& folder, const ModelConfig& config);
 
+// Returns whether every number of an f32 tensor on the CPU is finite.
+bool all_finite(const Tensor& tensor);
+
 }  // namespace fathom

@@ -75,7 +75,7 @@ struct MindSkipConfig {
   }
 };
 
-struct Router {
+struct MindRouter {
   Tensor weight, bias;  // (1, width), (1) or undefined
 };
 
@@ -85,15 +85,15 @@ struct PoolRule {
   int64_t rows = 0;  // of a prefix
 };
 
-constexpr std::string_view kPrefix = "prefix:";
+constexpr std::string_view kPrefixPool = "prefix:";
 
 PoolRule parse_pool(const std::string& text) {
   if (text == "prompt") return {Pool::kPrompt, 0};
   if (text == "full") return {Pool::kFull, 0};
   int64_t rows = 0;
-  if (text.starts_with(kPrefix)) {
+  if (text.starts_with(kPrefixPool)) {
     const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, rows);
+    const auto [stop, error] = std::from_chars(text.data() + kPrefixPool.size(), end, rows);
     if (error == std::errc() && stop == end && rows > 0 && rows <= 1 << 20) return {Pool::kPrefix, rows};
   }
   fail("mind_skip: pool must be prefix:N with N from 1 to 1048576, prompt or full, got '{}'",
@@ -190,7 +190,7 @@ class MindSkip final : public Method {
 
   MethodTraits traits() const override {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBlock};
-    const bool whole = config_.level == Level::kSequence && !config_.pool.starts_with(kPrefix);
+    const bool whole = config_.level == Level::kSequence && !config_.pool.starts_with(kPrefixPool);
     return {.units = kUnits[static_cast<size_t>(config_.units)],
             .needs_whole_prompt = whole,
             .straight_through = true,
@@ -219,7 +219,7 @@ class MindSkip final : public Method {
 
   MindSkipConfig config_;
   PoolRule pool_;
-  std::vector<Router> routers_;
+  std::vector<MindRouter> routers_;
   std::vector<int32_t> router_of_;  // (layers): which router, or -1
 };
 

@@ -44,7 +44,7 @@ struct MixtureConfig {
   }
 };
 
-struct Router {
+struct DepthRouter {
   Tensor weight, bias;                          // (1, width), (1) or undefined
   Tensor inner, inner_bias, outer, outer_bias;  // the predictor: (width / 2, width), …, (1, width / 2), (1)
 };
@@ -84,7 +84,7 @@ class MixtureOfDepths final : public Method {
     routers_.resize(static_cast<size_t>(config.layers));
     std::vector<MethodParameter> all;
     for (size_t i = 0; i < routers_.size(); ++i) {
-      Router& router = routers_[i];
+      DepthRouter& router = routers_[i];
       const std::string prefix = fmt::format("layers.{}.", i);
       all.push_back({prefix + "router.weight", &router.weight, {1, d}, 0, config_.init_std});
       const bool open = config_.start == RouterStart::kOpen,
@@ -107,7 +107,7 @@ class MixtureOfDepths final : public Method {
   void score(UnitCall& call, Decision& decision) const override {
     if (call.input.unit == Unit::kFfn && decision.score) return;
     Context& ctx = call.ctx;
-    const Router& router = routers_[static_cast<size_t>(call.input.layer)];
+    const DepthRouter& router = routers_[static_cast<size_t>(call.input.layer)];
     if (call.state.training || config_.start != RouterStart::kReleased) {
       decision.gate = apply(ctx, Unary::kSigmoid, scalar_head(ctx, call.input.h, router.weight, router.bias));
       call.state.of<MixtureState>(*this).rate = decision.gate;
@@ -143,7 +143,7 @@ class MixtureOfDepths final : public Method {
 
  private:
   MixtureConfig config_;
-  std::vector<Router> routers_;
+  std::vector<DepthRouter> routers_;
 };
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "skip/training_test.h"
 
 namespace fathom {

@@ -11,11 +11,11 @@ namespace {
 
 const std::string kOrder = R"(, "cost_context": 16, "order": [5, 2, 6, 3, 4, 7])";
 
-std::string config(const std::string& more) {
+std::string nested_config(const std::string& more) {
   return R"({"name": "nested")" + kOrder + (more.empty() ? "" : ", ") + more + "}";
 }
 
-std::string refusal(const std::string& more) {
+std::string nested_refusal(const std::string& more) {
   try {
     MethodPolicy::from_json(R"({"name": "nested", )" + more + "}", "test")->check(tiny_config());
   } catch (const UserError& error) {
@@ -25,16 +25,16 @@ std::string refusal(const std::string& more) {
 }
 
 TEST(Nested, ValuesThatMakeNoSense) {
-  EXPECT_EQ(refusal(R"("lists": [0.9, 0.9])"),
+  EXPECT_EQ(nested_refusal(R"("lists": [0.9, 0.9])"),
             "nested: lists must be shares that fall from below 1 and stay above 0, got 0.9 after 0.9");
-  EXPECT_EQ(refusal(R"("lists": [])"), "nested: lists must have from 1 to 32 shares, got 0");
-  EXPECT_EQ(refusal(R"("layer": 4)"), "nested: layer must be from 0 to 3, got 4");
-  EXPECT_EQ(refusal(R"("alpha": 1.5)"), "nested: alpha must be between 0 and 1, got 1.5");
-  EXPECT_EQ(refusal(R"("band": -1)"), "nested: band must be 0 or more, got -1");
-  EXPECT_EQ(refusal(R"("regression_rows": 0)"), "nested: regression_rows must be at least 1, got 0");
-  EXPECT_EQ(refusal(R"("order": [1])"), "nested: order must name units from 2 to 7, got 1");
-  EXPECT_EQ(refusal(R"("order": [5, 5])"), "nested: order must name a unit once, got 5 twice");
-  EXPECT_EQ(refusal(R"("order": [5, 2])"), "");
+  EXPECT_EQ(nested_refusal(R"("lists": [])"), "nested: lists must have from 1 to 32 shares, got 0");
+  EXPECT_EQ(nested_refusal(R"("layer": 4)"), "nested: layer must be from 0 to 3, got 4");
+  EXPECT_EQ(nested_refusal(R"("alpha": 1.5)"), "nested: alpha must be between 0 and 1, got 1.5");
+  EXPECT_EQ(nested_refusal(R"("band": -1)"), "nested: band must be 0 or more, got -1");
+  EXPECT_EQ(nested_refusal(R"("regression_rows": 0)"), "nested: regression_rows must be at least 1, got 0");
+  EXPECT_EQ(nested_refusal(R"("order": [1])"), "nested: order must name units from 2 to 7, got 1");
+  EXPECT_EQ(nested_refusal(R"("order": [5, 5])"), "nested: order must name a unit once, got 5 twice");
+  EXPECT_EQ(nested_refusal(R"("order": [5, 2])"), "");
 }
 
 // The list of each row: how many units of the order it leaves out, which must be the first ones.
@@ -58,7 +58,7 @@ std::vector<int> dropped(const Seen& seen, const std::vector<int>& order) {
 TEST(Nested, RowsTakeListsOfOneOrder) {
   for (const char* more : {R"("band": 0)", R"("band": 1)", R"("choice": "random")", R"("alpha": 0.4)",
                            R"("centre_block": 4)", R"("protect_rows": 3)"}) {
-    Rig rig(config(more));
+    Rig rig(nested_config(more));
     std::map<int, int> lists;
     for (const float price : {-1.0f, 0.2f, 0.6f, 1.1f, 2.3f}) {
       rig.thresholds.assign(8, price);
@@ -70,7 +70,7 @@ TEST(Nested, RowsTakeListsOfOneOrder) {
 }
 
 TEST(Nested, FirstRowsRunEverything) {
-  Rig rig(config(R"("protect_rows": 3)"));
+  Rig rig(nested_config(R"("protect_rows": 3)"));
   rig.thresholds.assign(8, 1e19f);
   const Rows rows = random_rows({9, 2});
   const Seen seen = rig.fresh(rows);
@@ -81,7 +81,7 @@ TEST(Nested, FirstRowsRunEverything) {
 }
 
 TEST(Nested, FirstRowsRunEverythingWithAFixedListToo) {
-  Rig rig(config(R"("choice": "fixed", "protect_rows": 3)"));
+  Rig rig(nested_config(R"("choice": "fixed", "protect_rows": 3)"));
   rig.thresholds = rig.policy->list(rig.model.config).thresholds(0.7, 8);
   const Rows rows = random_rows({9, 2});
   const Seen seen = rig.fresh(rows);
@@ -91,7 +91,7 @@ TEST(Nested, FirstRowsRunEverythingWithAFixedListToo) {
 // At alpha 0 every row is the mean row, as with the fixed choice.
 TEST(Nested, WithoutTheRowsPartAllAreAlike) {
   for (const char* more : {R"("alpha": 0)", R"("choice": "fixed")"}) {
-    Rig rig(config(more));
+    Rig rig(nested_config(more));
     for (const auto& scores : rig.fresh(random_rows({20, 7})).scores) {
       for (const float score : scores) EXPECT_EQ(score, scores[0]) << more;
     }
@@ -99,7 +99,7 @@ TEST(Nested, WithoutTheRowsPartAllAreAlike) {
 }
 
 TEST(Nested, AFixedListNeedsNoTable) {
-  Rig rig(config(R"("choice": "fixed")"));
+  Rig rig(nested_config(R"("choice": "fixed")"));
   const UnitList list = rig.policy->list(rig.model.config);
   ASSERT_EQ(list.order.size(), 6u);
   rig.thresholds = list.thresholds(0.7, 8);
@@ -107,12 +107,12 @@ TEST(Nested, AFixedListNeedsNoTable) {
   const double dense = static_cast<double>(dense_work(rig.model.config, random_rows({40})).block_madds);
   EXPECT_LT(static_cast<double>(seen.work.madds - seen.work.policy_madds) / dense, 1.05);  // with the output
   EXPECT_EQ(dropped(seen, {5, 2, 6, 3, 4, 7}), std::vector<int>(40, dropped(seen, {5, 2, 6, 3, 4, 7})[0]));
-  EXPECT_TRUE(Rig(config("")).policy->list(rig.model.config).order.empty());
+  EXPECT_TRUE(Rig(nested_config("")).policy->list(rig.model.config).order.empty());
 }
 
 // By chance, rows take the two lists nearest to the price.
 TEST(Nested, TheRandomChoiceTakesTwoNeighbours) {
-  Rig rig(config(R"("choice": "random")"));
+  Rig rig(nested_config(R"("choice": "random")"));
   rig.thresholds.assign(8, 1.4f);
   std::map<int, int> lists;
   for (const int count : dropped(rig.fresh(random_rows({100, 100})), {5, 2, 6, 3, 4, 7})) ++lists[count];
@@ -122,7 +122,7 @@ TEST(Nested, TheRandomChoiceTakesTwoNeighbours) {
 
 // A unit that no row of a sequence runs holds no keys and values for it; its neighbour's stay.
 TEST(Nested, WhatNoRowRunsHoldsNoKeys) {
-  Rig rig(config(R"("lists": [0.9, 0.8, 0.6])"));
+  Rig rig(nested_config(R"("lists": [0.9, 0.8, 0.6])"));
   const Rows rows = random_rows({10, 12});
   TinyRun session(rig, 2);
   session.state().set_thresholds(rig.ctx, 0, std::vector<float>(8, 1e10f));
@@ -140,7 +140,7 @@ TEST(Nested, WhatNoRowRunsHoldsNoKeys) {
 // Training draws lists for sequences and for rows, near the step's share.
 TEST(Nested, TrainingDrawsListsForSequencesAndRows) {
   const auto lists = [](const std::string& more, float share, int64_t step) {
-    Rig rig(config(more));
+    Rig rig(nested_config(more));
     TinyTrainer trainer(rig);
     const PassOptions options{.share = share, .step = step};
     return dropped(trainer.run(random_rows({12, 12, 12, 12}), options, false).seen, {5, 2, 6, 3, 4, 7});
@@ -162,7 +162,7 @@ TEST(Nested, TrainingDrawsListsForSequencesAndRows) {
 // of it.
 TEST(Nested, TheHeadsGradientsAreDifferences) {
   const Rows rows = random_rows({7, 5, 9});
-  Rig rig(config(R"("regression_rows": 15)")), without(config(R"("head_weight": 0)"));
+  Rig rig(nested_config(R"("regression_rows": 15)")), without(nested_config(R"("head_weight": 0)"));
   TinyTrainer trainer(rig), other(without);
   const PassOptions options{.share = 0.7f};
   const Trained base = trainer.run(rows, options), none = other.run(rows, options);
@@ -257,7 +257,7 @@ void make_some_tokens_hard(Rig& rig) {
 
 const std::string kFfns = R"({"name": "nested", "cost_context": 16, "order": [5, 3, 7], "band": 0, )";
 
-void fit(Rig& rig) {
+void fit_lists(Rig& rig) {
   const ArenaScope scope(rig.ctx);
   std::vector<Batch> batches;
   for (uint64_t seed = 200; seed < 206; ++seed)
@@ -272,7 +272,7 @@ TEST(Nested, TheHeadForeseesLosses) {
   const Rows held_out = random_rows(lengths(20), 77);
   Rig single(kFfns + R"("ridge": 0.001, "lists": [0.7]})");
   make_some_tokens_hard(single);
-  fit(single);
+  fit_lists(single);
   const std::vector<float> foreseen = single.fresh(held_out).scores[5];  // with one list: loss over cost
   EXPECT_GT(correlation(loss_at(single, held_out, 1e10f).rows, foreseen), 0.6);
 
@@ -280,7 +280,7 @@ TEST(Nested, TheHeadForeseesLosses) {
       random(kFfns + R"("choice": "random", "lists": [0.85, 0.7]})");
   make_some_tokens_hard(rig);
   make_some_tokens_hard(random);
-  fit(rig);
+  fit_lists(rig);
   for (const double share : {0.9, 0.8}) {
     const Loss head = loss_at_share(rig, held_out, share), chance = loss_at_share(random, held_out, share);
     EXPECT_NEAR(head.beta, chance.beta, 0.02);

@@ -52,7 +52,7 @@ struct PricedConfig {
   }
 };
 
-struct Router {
+struct PricedRouter {
   Tensor weight, bias;  // (1, width), (1)
 };
 
@@ -157,7 +157,7 @@ class Priced final : public Method {
   }
   void score(UnitCall& call, Decision& decision) const override {
     const UnitInput& input = call.input;
-    const Router& router = routers_[static_cast<size_t>(input.index())];
+    const PricedRouter& router = routers_[static_cast<size_t>(input.index())];
     const Tensor h = config_.detached ? detach(input.h) : input.h;
     const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, h);
     if (!call.ctx.tape()) decision.input = x;
@@ -178,7 +178,7 @@ class Priced final : public Method {
   }
 
   PricedConfig config_;
-  std::vector<Router> routers_;
+  std::vector<PricedRouter> routers_;
   std::array<float, kPricePoints> prices_{};  // of share_of_point(i)
   Market market_;                             // of the step so far
   std::vector<Pull> pull_;                    // and the sum of its passes' pulls

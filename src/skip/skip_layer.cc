@@ -17,14 +17,14 @@
 namespace fathom {
 namespace {
 
-enum class Router : uint8_t { kGumbel, kSigmoid, kTop1 };
-std::span<const std::string_view> enum_names(Router) {
+enum class RouterKind : uint8_t { kGumbel, kSigmoid, kTop1 };
+std::span<const std::string_view> enum_names(RouterKind) {
   static constexpr std::array<std::string_view, 3> kNames{"gumbel", "sigmoid", "top1"};
   return kNames;
 }
 
 struct SkipLayerConfig {
-  Router router = Router::kGumbel;
+  RouterKind router = RouterKind::kGumbel;
   float capacity_weight = 0.1f;
   float init_std = 0.02f;
   Units units = Units::kBlock;
@@ -50,7 +50,7 @@ class SkipLayer final : public Method {
     const bool both = config_.units == Units::kBoth;
     routers_.resize(static_cast<size_t>(both ? 2 * config.layers : config.layers));
     std::vector<MethodParameter> all;
-    const int64_t logits = config_.router == Router::kSigmoid ? 1 : 2;
+    const int64_t logits = config_.router == RouterKind::kSigmoid ? 1 : 2;
     for (size_t i = 0; i < routers_.size(); ++i) {
       const char* unit = !both ? "" : i % 2 ? "mlp." : "attention.";
       all.push_back({fmt::format("layers.{}.{}router.weight", both ? i / 2 : i, unit),
@@ -64,7 +64,7 @@ class SkipLayer final : public Method {
 
   MethodTraits traits() const override {
     return {.units = config_.units,
-            .keeps_density = config_.router == Router::kGumbel,
+            .keeps_density = config_.router == RouterKind::kGumbel,
             .own_rule = "the rows run whose router says so (arg-max)",
             .own_rule_skips = true};
   }
@@ -76,14 +76,14 @@ class SkipLayer final : public Method {
     const Tensor& weight =
         routers_[static_cast<size_t>(config_.units == Units::kBoth ? call.input.index() : call.input.layer)];
     Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
-    if (config_.router != Router::kSigmoid) {
+    if (config_.router != RouterKind::kSigmoid) {
       Tensor run_less_skip = Tensor::empty(ctx, DType::kF32, {2}), first = run_less_skip.rows(0, 1);
       fill(ctx, run_less_skip, 1.0f);
       fill(ctx, first, -1.0f);
       logits = linear(ctx, logits, run_less_skip.reshape({1, 2}));
     }
     Tensor difference = logits.reshape({logits.dim(0)});
-    if (config_.router == Router::kGumbel && call.state.training) {
+    if (config_.router == RouterKind::kGumbel && call.state.training) {
       // The difference of two Gumbel noises is logistic.
       const Batch& batch = call.input.batch;
       const Tensor u =
@@ -132,13 +132,14 @@ class SkipLayer final : public Method {
   // Eq. 4 over the unit's output with its residual: run, F(x) · g₁; skipped, x · g₀. Gumbel scales the
   // gradient only.
   void scale(UnitCall& call, const Decision& decision, Tensor& h) const {
-    if (!decision.score || (config_.router == Router::kGumbel && !call.state.training)) return;
+    if (!decision.score || (config_.router == RouterKind::kGumbel && !call.state.training)) return;
     Context& ctx = call.ctx;
     const Tensor ran = row_mask(ctx, decision.kept, call.rows());
     const Tensor chosen = add(ctx, multiply(ctx, decision.score, affine(ctx, ran, 2.0f, -1.0f)),
                               affine(ctx, ran, -1.0f, 1.0f));  // p where it ran, 1 − p where not
-    assign(ctx, h,
-           config_.router == Router::kGumbel ? scale_through(ctx, h, chosen) : scale_rows(ctx, h, chosen));
+    assign(
+        ctx, h,
+        config_.router == RouterKind::kGumbel ? scale_through(ctx, h, chosen) : scale_rows(ctx, h, chosen));
   }
 
   SkipLayerConfig config_;

@@ -75,7 +75,7 @@ struct SkipMiddleConfig {
   }
 };
 
-struct Gate {
+struct MiddleGate {
   Tensor weight, bias;  // (1, width), (1)
 };
 
@@ -139,7 +139,7 @@ class SkipMiddle final : public Method {
   void update(Coefficient& coefficient, float distance) const;
 
   SkipMiddleConfig config_;
-  std::vector<Gate> gates_;                         // of the lower half
+  std::vector<MiddleGate> gates_;                   // of the lower half
   std::vector<Coefficient> of_mean_, of_variance_;  // α, β: the mirror's are the same
   std::vector<std::vector<Tensor>> seen_;           // of each, the step's g so far: (rows) of each part
   float started_ = 0;                               // 1 once the moving averages hold something
@@ -206,7 +206,7 @@ void SkipMiddle::begin(Context& ctx, const Model&, const Batch& batch, SkipState
 void SkipMiddle::accumulate(UnitCall& call, SkipMiddleState& mine) const {
   Context& ctx = call.ctx;
   const auto block = static_cast<size_t>(call.input.layer);
-  const Gate& gate = gates_[block];
+  const MiddleGate& gate = gates_[block];
   const Tensor s = apply(ctx, Unary::kRelu, scalar_head(ctx, call.input.h, gate.weight, gate.bias));
   assign(ctx, mine.sum, block == 0 ? s : add(ctx, mine.sum, s));
   assign(ctx, mine.gates[block], affine(ctx, apply(ctx, Unary::kClamp01, mine.sum), -1.0f, 1.0f));

@@ -4,7 +4,7 @@ namespace fathom {
 namespace {
 
 // Gates that depend on their bias alone: g is the same for every row.
-void set_biases(Rig& rig, std::vector<float> biases) {
+void set_gates(Rig& rig, std::vector<float> biases) {
   size_t block = 0;
   for (const MethodParameter& parameter : rig.policy->parameters(rig.model.config)) {
     const bool bias = parameter.name.ends_with("bias");
@@ -35,7 +35,7 @@ TEST(SkipMiddle, AnOddNumberOfLayersIsRefused) {
 // I1.
 TEST(SkipMiddle, ZeroGatesAreTheDenseModel) {
   Rig rig(R"({"name": "skip_middle"})", Shaped::kSandwich);
-  set_biases(rig, {0, 0});
+  set_gates(rig, {0, 0});
   const Rows rows = random_rows({9, 5});
   const Seen seen = rig.fresh(rows);
   const std::vector<float> dense = dense_logits(rig, rows);
@@ -44,7 +44,7 @@ TEST(SkipMiddle, ZeroGatesAreTheDenseModel) {
   // Without the keys' bias of 0, which attention adds in another loop, bit for bit.
   Rig unbiased(R"({"name": "skip_middle", "gate_axis": "none"})", Shaped::kSandwich);
   Rig plain(R"({"name": "dense"})", Shaped::kSandwich);
-  set_biases(unbiased, {0, 0});
+  set_gates(unbiased, {0, 0});
   TinyRun cached(unbiased, 2), expected(plain, 2);
   EXPECT_EQ(cached.pass(rows).logits, expected.pass(rows).logits);
 }
@@ -52,24 +52,24 @@ TEST(SkipMiddle, ZeroGatesAreTheDenseModel) {
 TEST(SkipMiddle, ScoresAddUpAndAreMirrored) {
   Rig rig(R"({"name": "skip_middle"})");
   const Rows rows = random_rows({6});
-  set_biases(rig, {0.25f, 0.5f});
+  set_gates(rig, {0.25f, 0.5f});
   Seen seen = rig.fresh(rows);
   const std::vector<float> gates{0.75f, 0.75f, 0.25f, 0.25f, 0.25f, 0.25f, 0.75f, 0.75f};
   for (size_t unit = 0; unit < 8; ++unit) {
     EXPECT_EQ(seen.scores[unit][3], gates[unit]) << unit;
     EXPECT_EQ(seen.kept[unit][3], 1) << unit;
   }
-  set_biases(rig, {0.25f, 0.75f});  // S = 1: the middle is skipped, both its units
+  set_gates(rig, {0.25f, 0.75f});  // S = 1: the middle is skipped, both its units
   seen = rig.fresh(rows);
   for (size_t unit = 0; unit < 8; ++unit) EXPECT_EQ(seen.kept[unit][3], unit < 2 || unit >= 6) << unit;
-  set_biases(rig, {-1.0f, -1.0f});  // negative scores count as none
+  set_gates(rig, {-1.0f, -1.0f});  // negative scores count as none
   EXPECT_EQ(rig.fresh(rows).scores[2][0], 1.0f);
 }
 
 // The gate scales both branches: with pre-norm blocks that is scaling the matrices that end them.
 TEST(SkipMiddle, TheGateScalesBothBranches) {
   Rig rig(R"({"name": "skip_middle", "gate_axis": "none"})");
-  set_biases(rig, {0.25f, 0.5f});
+  set_gates(rig, {0.25f, 0.5f});
   const Rows rows = random_rows({9, 5});
   const std::vector<float> gated = rig.fresh(rows).logits;
   const std::vector<float> gates{0.75f, 0.25f, 0.25f, 0.75f};
@@ -118,7 +118,7 @@ TEST(SkipMiddle, TheCacheHoldsTheKeptRowsAndTheirBias) {
 // A threshold per block: whoever is below one skips up to the mirror, even where the next would let it in.
 TEST(SkipMiddle, AtABudgetWhoSkipsStaysOut) {
   Rig rig(R"({"name": "skip_middle"})");
-  set_biases(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
+  set_gates(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
   const Rows rows = random_rows({5});
   const auto kept = [&](float first, float second) {
     rig.thresholds = {first, 0, second, 0, 0, 0, 0, 0};
@@ -136,7 +136,7 @@ TEST(SkipMiddle, AtABudgetWhoSkipsStaysOut) {
 // What calibration gathers: g of the lower blocks' rows that are still open.
 TEST(SkipMiddle, ScoresOfWhoIsOpenAreGathered) {
   Rig rig(R"({"name": "skip_middle"})");
-  set_biases(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
+  set_gates(rig, {0.25f, 0.25f});  // g = 0.75, 0.5
   const auto gathered = [&](const std::vector<float>& thresholds) {
     rig.thresholds = thresholds;
     TinyRun session(rig, 1);
@@ -167,8 +167,8 @@ std::vector<Step> steps(const std::string& extra, const std::vector<std::vector<
   TinyTrainer trainer(rig), without(plain);
   std::vector<Step> all;
   for (const auto& pair : biases) {
-    set_biases(rig, pair);
-    set_biases(plain, pair);
+    set_gates(rig, pair);
+    set_gates(plain, pair);
     Step step;
     const std::unique_ptr<SkipState> state = rig.make_state(2);
     step.penalty =
@@ -236,7 +236,7 @@ TEST(SkipMiddle, AdaptiveControllersFollowTheirRules) {
 TEST(SkipMiddle, AllMovingAveragesStartAlike) {
   Rig rig(R"({"name": "skip_middle", "controller": "proportional_derivative"})");
   TinyTrainer trainer(rig);
-  set_biases(rig, kBiases);
+  set_gates(rig, kBiases);
   const std::unique_ptr<SkipState> state = rig.make_state(2);
   trainer.run(random_rows({8, 3}), {}, false, nullptr, state.get());
   rig.policy->observe(rig.ctx, *state, 0);

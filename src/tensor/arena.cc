@@ -8,13 +8,13 @@
 namespace fathom {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kPieceAlignment = 64;
 constexpr size_t kFirstChunk = size_t{1} << 20;
 
 }  // namespace
 
 void* Arena::allocate(size_t bytes) {
-  const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t size = (std::max<size_t>(bytes, 1) + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
   while (chunk_ < chunks_.size() && offset_ + size > chunks_[chunk_].size) {
     ++chunk_;
     offset_ = 0;

@@ -13,7 +13,7 @@ namespace fathom {
 namespace {
 
 constexpr size_t kReserved = size_t{1} << 36;  // addresses alone: pages come when they are touched
-constexpr size_t kAlignment = 64;
+constexpr size_t kBlockAlignment = 64;
 constexpr size_t kStep = size_t{1} << 20;  // how much more of the reserve is opened and closed at a time
 
 // One reserve for the process: opening and closing it is one call, however many blocks there are.
@@ -25,7 +25,8 @@ class GuardedMemory {
   }
 
   void* take(size_t bytes) {
-    const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const size_t size =
+        (std::max<size_t>(bytes, 1) + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
     const std::lock_guard lock(mutex_);
     const auto found =
         std::find_if(free_.begin(), free_.end(), [&](const auto& gap) { return gap.second >= size; });

@@ -41,9 +41,9 @@ size_t skip_spaces(std::string_view text, size_t at) {
 
 // As skip_spaces(), for spaces as SentencePiece's normalizers leave them.
 size_t skip_marked_spaces(std::string_view text, size_t at, size_t limit) {
-  constexpr std::string_view kSpace = "\u2581";
-  while (at < limit && (text[at] == ' ' || text.substr(at).starts_with(kSpace)))
-    at += text[at] == ' ' ? 1 : kSpace.size();
+  constexpr std::string_view kMark = "\u2581";
+  while (at < limit && (text[at] == ' ' || text.substr(at).starts_with(kMark)))
+    at += text[at] == ' ' ? 1 : kMark.size();
   return std::min(at, limit);
 }
 

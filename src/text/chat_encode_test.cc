@@ -14,7 +14,7 @@
 namespace fathom {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using Ids = std::vector<int32_t>;
 
 constexpr const char* kMarks[] = {
@@ -58,10 +58,10 @@ struct Marks {  // how a vocabulary holds them
 
 // One of the small tokenizers with every mark among its added tokens.
 std::shared_ptr<const Tokenizer> tokenizer_with_marks(const std::string& file, Marks how) {
-  json tokenizer = json::parse(read_text_file(tokenizer_data(file)));
+  Json tokenizer = Json::parse(read_text_file(tokenizer_data(file)));
   std::set<std::string> known;
   int next = 60000;
-  for (json& token : tokenizer["added_tokens"]) known.insert(token["content"].get<std::string>());
+  for (Json& token : tokenizer["added_tokens"]) known.insert(token["content"].get<std::string>());
   for (const char* mark : kMarks) {
     if (known.count(mark)) continue;
     tokenizer["added_tokens"].push_back({{"id", next++},
@@ -75,7 +75,7 @@ std::shared_ptr<const Tokenizer> tokenizer_with_marks(const std::string& file, M
   return hf_tokenizer(tokenizer.dump(), {}, file);
 }
 
-std::vector<ChatMessage> messages_of(const json& list) {
+std::vector<ChatMessage> messages_of(const Json& list) {
   std::vector<ChatMessage> messages;
   for (const auto& m : list) messages.push_back({m.at("role"), m.at("content")});
   return messages;
@@ -108,7 +108,7 @@ class ChatEncoding : public testing::TestWithParam<const char*> {
   template <class F>
   void for_every_case(Marks how, F&& f) {
     const auto tokenizer = tokenizer_with_marks(GetParam(), how);
-    const json file = json::parse(read_text_file(FATHOM_TEST_DATA "/chat/goldens.json"));
+    const Json file = Json::parse(read_text_file(FATHOM_TEST_DATA "/chat/goldens.json"));
     for (const auto& golden : file.at("templates")) {
       ChatTemplate chat = ChatTemplate::recognise(golden.at("template").get<std::string>(), golden.at("bos"),
                                                   golden.at("eos"));
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(, ChatEncoding,
 
 // A content's end and the mark behind it may spell a longer token: the mark still counts.
 TEST(ChatMarks, AContentCannotSwallowAMark) {
-  json file = json::parse(read_text_file(tokenizer_data("dolma_style.json")));
+  Json file = Json::parse(read_text_file(tokenizer_data("dolma_style.json")));
   file["added_tokens"].push_back({{"id", 60000},
                                   {"content", "x<|im_end|>"},
                                   {"single_word", false},

@@ -9,13 +9,9 @@ namespace {
 
 using System = ChatFormat::System;
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   for (std::string_view part : parts) {
-    if (has(text, part)) return true;
+    if (contains(text, part)) return true;
   }
   return false;
 }
@@ -24,7 +20,7 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> part
 bool has_code(std::string_view text, std::string_view with_single_quotes) {
   std::string other(with_single_quotes);
   for (char& c : other) c = c == '\'' ? '"' : c;
-  return has(text, with_single_quotes) || has(text, other);
+  return contains(text, with_single_quotes) || contains(text, other);
 }
 
 // Whether every <|marker|> in the text is one of `known`. A template with more markers does more than we know
@@ -39,10 +35,6 @@ bool markers_are(std::string_view text, std::initializer_list<std::string_view> 
     if (!found) return false;
   }
   return true;
-}
-
-char unescaped(char c) {
-  return c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
 }
 
 // The string literal that starts at jinja[*at] (a quote), its escapes undone; *at moves to its closing quote.
@@ -124,7 +116,7 @@ ChatFormat chatml(std::string_view jinja, const std::string&, const std::string&
   f.user = {"<|im_start|>user\n", "<|im_end|>\n"};
   f.assistant = {"<|im_start|>assistant\n", "<|im_end|>\n"};
   f.generation_prompt = f.assistant.open;
-  f.bos_first = has(jinja, "bos_token");
+  f.bos_first = contains(jinja, "bos_token");
   f.splits_thinking = has_code(jinja, ".split('</think>')");
   f.trims = !f.splits_thinking && trims_content(jinja);
   f.has_default_system = literal_between(jinja, f.system.open, "<|im_end|>", &f.default_system);
@@ -132,7 +124,7 @@ ChatFormat chatml(std::string_view jinja, const std::string&, const std::string&
 }
 
 bool is_llama2(std::string_view jinja) {
-  return has(jinja, "[INST]") && has(jinja, "<<SYS>>");
+  return contains(jinja, "[INST]") && contains(jinja, "<<SYS>>");
 }
 
 ChatFormat llama2(std::string_view jinja, const std::string& bos, const std::string& eos) {
@@ -141,7 +133,7 @@ ChatFormat llama2(std::string_view jinja, const std::string& bos, const std::str
   const bool bos_each_turn = plain || has_code(jinja, "bos_token + '[INST]");
   f.user = {(bos_each_turn ? bos : "") + "[INST] ", " [/INST]"};
   f.assistant = {" ", " " + eos};
-  f.bos_first = !bos_each_turn && has(jinja, "bos_token");
+  f.bos_first = !bos_each_turn && contains(jinja, "bos_token");
   f.trims = f.trims_with_system = plain || trims_content(jinja);
   f.alternates = true;
   f.system_place = System::kFirstUser;
@@ -151,7 +143,7 @@ ChatFormat llama2(std::string_view jinja, const std::string& bos, const std::str
 }
 
 bool is_llama3(std::string_view jinja) {
-  return has(jinja, "<|start_header_id|>") && has(jinja, "<|eot_id|>") &&
+  return contains(jinja, "<|start_header_id|>") && contains(jinja, "<|eot_id|>") &&
          markers_are(jinja, {"begin_of_text", "start_header_id", "end_header_id", "eot_id", "eom_id",
                              "python_tag", "image"});
 }
@@ -173,7 +165,7 @@ ChatFormat llama3(std::string_view jinja, const std::string&, const std::string&
   }
   if (!f.knowledge_line.empty()) {
     f.has_default_system = true;
-    if (!has(jinja, "strftime_now")) literal_set_to(jinja, "date_string", &f.date);
+    if (!contains(jinja, "strftime_now")) literal_set_to(jinja, "date_string", &f.date);
   } else {
     f.has_default_system = literal_between(jinja, f.system.open, "<|eot_id|>", &f.default_system);
   }
@@ -181,7 +173,7 @@ ChatFormat llama3(std::string_view jinja, const std::string&, const std::string&
 }
 
 bool is_mistral(std::string_view jinja) {
-  return has(jinja, "[INST]") && !has(jinja, "<<SYS>>") && markers_are(jinja, {});
+  return contains(jinja, "[INST]") && !contains(jinja, "<<SYS>>") && markers_are(jinja, {});
 }
 
 ChatFormat mistral(std::string_view jinja, const std::string&, const std::string& eos) {
@@ -193,24 +185,24 @@ ChatFormat mistral(std::string_view jinja, const std::string&, const std::string
             plain || has_code(jinja, "' [/INST]'") ? " [/INST]" : "[/INST]"};
   f.assistant = {plain || has_code(jinja, "' ' + message") ? " " : "",
                  eos + (has_code(jinja, "eos_token + ' '") ? " " : "")};
-  f.bos_first = plain || has(jinja, "bos_token");
-  f.alternates = !has(jinja, "[SYSTEM_PROMPT]");
+  f.bos_first = plain || contains(jinja, "bos_token");
+  f.alternates = !contains(jinja, "[SYSTEM_PROMPT]");
   f.inner_system = {"", "\n\n"};
-  if (has(jinja, "[SYSTEM_PROMPT]")) {
+  if (contains(jinja, "[SYSTEM_PROMPT]")) {
     f.system_place = System::kTurn;
     f.system = {has_code(jinja, "'[SYSTEM_PROMPT] '") ? "[SYSTEM_PROMPT] " : "[SYSTEM_PROMPT]",
                 "[/SYSTEM_PROMPT]"};
-    f.asks_for_system = has(jinja, "default_system_message");
-  } else if (has(jinja, "loop.last and system_message")) {
+    f.asks_for_system = contains(jinja, "default_system_message");
+  } else if (contains(jinja, "loop.last and system_message")) {
     f.system_place = System::kLastUser;
   } else {
-    f.system_place = plain || has(jinja, "system_message") ? System::kFirstUser : System::kRefused;
+    f.system_place = plain || contains(jinja, "system_message") ? System::kFirstUser : System::kRefused;
   }
   return f;
 }
 
 bool is_gemma(std::string_view jinja) {
-  return has(jinja, "<start_of_turn>") && markers_are(jinja, {});
+  return contains(jinja, "<start_of_turn>") && markers_are(jinja, {});
 }
 
 ChatFormat gemma(std::string_view jinja, const std::string&, const std::string&) {
@@ -218,16 +210,17 @@ ChatFormat gemma(std::string_view jinja, const std::string&, const std::string&)
   f.user = {"<start_of_turn>user\n", "<end_of_turn>\n"};
   f.assistant = {"<start_of_turn>model\n", "<end_of_turn>\n"};
   f.generation_prompt = f.assistant.open;
-  f.bos_first = jinja.empty() || has(jinja, "bos_token");
+  f.bos_first = jinja.empty() || contains(jinja, "bos_token");
   f.trims = true;
   f.alternates = true;
   f.inner_system = {"", "\n\n"};
-  f.system_place = jinja.empty() || has(jinja, "first_user_prefix") ? System::kFirstUser : System::kRefused;
+  f.system_place =
+      jinja.empty() || contains(jinja, "first_user_prefix") ? System::kFirstUser : System::kRefused;
   return f;
 }
 
 bool has_role_markers(std::string_view jinja) {
-  return has(jinja, "<|user|>") && has(jinja, "<|assistant|>") &&
+  return contains(jinja, "<|user|>") && contains(jinja, "<|assistant|>") &&
          markers_are(jinja, {"user", "assistant", "system", "endoftext"});
 }
 
@@ -251,7 +244,7 @@ ChatFormat zephyr(std::string_view jinja, const std::string&, const std::string&
   f.user = {"<|user|>\n", eos + "\n"};
   f.assistant = {"<|assistant|>\n", eos + "\n"};
   f.generation_prompt = f.assistant.open;
-  f.bos_first = has(jinja, "bos_token");
+  f.bos_first = contains(jinja, "bos_token");
   f.trims = trims_content(jinja);
   return f;
 }
@@ -263,7 +256,7 @@ ChatFormat olmo2(std::string_view jinja, const std::string&, const std::string& 
   f.assistant = {"<|assistant|>\n", eos + "\n"};
   f.final_assistant_close = eos;
   f.generation_prompt = f.assistant.open;
-  f.bos_first = jinja.empty() || has(jinja, "bos_token");
+  f.bos_first = jinja.empty() || contains(jinja, "bos_token");
   f.trims = trims_content(jinja);
   return f;
 }

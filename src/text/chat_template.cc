@@ -11,12 +11,14 @@ namespace {
 
 using System = ChatFormat::System;
 
-constexpr const char* kSpace = " \t\n\r\v\f";
+constexpr const char* kTemplateSpace = " \t\n\r\v\f";
 
 // As Python's str.strip(), for ASCII white space.
 std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpace);
-  return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  const size_t begin = text.find_first_not_of(kTemplateSpace);
+  return begin == std::string_view::npos
+             ? ""
+             : text.substr(begin, text.find_last_not_of(kTemplateSpace) - begin + 1);
 }
 
 std::string without(std::string text, char c, bool front, bool back) {
@@ -71,7 +73,7 @@ void append_content(ChatText& out, std::string_view content) {
 // White space at the text's end goes, back to `begin` at most.
 void trim_end(ChatText& out, size_t begin) {
   const std::string_view tail = std::string_view(out.text).substr(begin);
-  out.text.resize(begin + (tail.find_last_not_of(kSpace) + 1));
+  out.text.resize(begin + (tail.find_last_not_of(kTemplateSpace) + 1));
   for (TextRange& range : out.contents) range.end = std::min(range.end, out.text.size());
   std::erase_if(out.contents, [](const TextRange& range) { return range.begin >= range.end; });
 }

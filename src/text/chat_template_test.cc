@@ -16,7 +16,7 @@ nlohmann::json goldens() {
   return nlohmann::json::parse(in);
 }
 
-std::vector<ChatMessage> messages_of(const nlohmann::json& list) {
+std::vector<ChatMessage> messages_in(const nlohmann::json& list) {
   std::vector<ChatMessage> messages;
   for (const auto& m : list) messages.push_back({m.at("role"), m.at("content")});
   return messages;
@@ -33,7 +33,7 @@ TEST(ChatTemplate, RendersWhatTransformersRenders) {
     chat.set_date("26 Jul 2024");
     EXPECT_EQ(chat.format().name, golden.at("format").get<std::string>()) << golden.at("name");
     for (const auto& c : golden.at("cases")) {
-      const auto messages = messages_of(file.at("conversations").at(c.at("conversation").get<size_t>()));
+      const auto messages = messages_in(file.at("conversations").at(c.at("conversation").get<size_t>()));
       SCOPED_TRACE(golden.at("name").get<std::string>() + ", conversation " + c.at("conversation").dump());
       if (c.contains("error")) {
         EXPECT_THROW(chat.render(messages, c.at("prompt")), UserError) << c.at("error");

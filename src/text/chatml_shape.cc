@@ -10,27 +10,23 @@ namespace {
 constexpr std::string_view kOpen = "<|im_start|>", kClose = "<|im_end|>\n";
 
 // What a template writes, all branches one after the other: literal text, and what messages give.
-struct Piece {
+struct TemplatePiece {
   enum class Kind { kText, kRole, kContent, kOther };
   Kind kind;
   std::string text;
 };
-using Pieces = std::vector<Piece>;
+using TemplatePieces = std::vector<TemplatePiece>;
 
-void append_text(Pieces& pieces, std::string_view text) {
+void append_text(TemplatePieces& pieces, std::string_view text) {
   if (text.empty()) return;
-  if (pieces.empty() || pieces.back().kind != Piece::Kind::kText)
-    pieces.push_back({Piece::Kind::kText, std::string(text)});
+  if (pieces.empty() || pieces.back().kind != TemplatePiece::Kind::kText)
+    pieces.push_back({TemplatePiece::Kind::kText, std::string(text)});
   else
     pieces.back().text += text;
 }
 
 bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r';
-}
-
-char unescaped(char c) {
-  return c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
 }
 
 // The string literal that begins at code[*at]; *at moves behind it.
@@ -58,19 +54,15 @@ std::string take_name(std::string_view code, size_t* at) {
   return std::string(code.substr(begin, *at - begin));
 }
 
-bool has(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
-Piece::Kind kind_of_name(std::string_view name) {
-  if (has(name, " if ") || has(name, " else ")) return Piece::Kind::kOther;
-  if (has(name, "role")) return Piece::Kind::kRole;
-  if (has(name, "content") || has(name, "system_message")) return Piece::Kind::kContent;
-  return Piece::Kind::kOther;
+TemplatePiece::Kind kind_of_name(std::string_view name) {
+  if (contains(name, " if ") || contains(name, " else ")) return TemplatePiece::Kind::kOther;
+  if (contains(name, "role")) return TemplatePiece::Kind::kRole;
+  if (contains(name, "content") || contains(name, "system_message")) return TemplatePiece::Kind::kContent;
+  return TemplatePiece::Kind::kOther;
 }
 
 // {{ code }}
-void append_expression(Pieces& pieces, std::string_view code) {
+void append_expression(TemplatePieces& pieces, std::string_view code) {
   for (size_t at = 0; at < code.size();) {
     const char c = code[at];
     if (c == '\'' || c == '"') {
@@ -79,7 +71,7 @@ void append_expression(Pieces& pieces, std::string_view code) {
       ++at;
     } else {
       const std::string name = take_name(code, &at);
-      if (!has(name, "bos_token")) pieces.push_back({kind_of_name(name), name});
+      if (!contains(name, "bos_token")) pieces.push_back({kind_of_name(name), name});
       if (at < code.size() && (code[at] == ']' || code[at] == ')')) ++at;
     }
   }
@@ -103,14 +95,14 @@ size_t tag_end(std::string_view jinja, size_t begin, std::string_view close) {
 }
 
 // As transformers has Jinja do it: a line end after {% %} goes, and so do spaces before it on its line.
-Pieces pieces_of(std::string_view jinja) {
-  Pieces pieces;
+TemplatePieces pieces_of(std::string_view jinja) {
+  TemplatePieces pieces;
   size_t at = 0;
   bool trims = false;  // white space that follows
   while (at < jinja.size()) {
     const size_t open = std::min(jinja.find('{', at), jinja.size());
     size_t tag = open;
-    while (tag < jinja.size() && (tag + 1 >= jinja.size() || !has("{%#", jinja.substr(tag + 1, 1))))
+    while (tag < jinja.size() && (tag + 1 >= jinja.size() || !contains("{%#", jinja.substr(tag + 1, 1))))
       tag = std::min(jinja.find('{', tag + 1), jinja.size());
     std::string_view text = jinja.substr(at, tag - at);
     while (trims && !text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -146,25 +138,28 @@ bool starts_with_mark(std::string_view text) {  // of tools, reasoning, pictures
 }
 
 // What follows the line end after <|im_start|>ROLE: `rest` of that text, then pieces[next].
-bool is_turn(const Pieces& pieces, std::string_view rest, size_t next, std::string_view role, bool tools) {
+bool is_turn(const TemplatePieces& pieces, std::string_view rest, size_t next, std::string_view role,
+             bool tools) {
   if (role == "assistant" && rest.empty()) return true;  // the prompt of an answer, or an answer
-  if (role == "system" && (tools || has(rest, kClose))) return true;
+  if (role == "system" && (tools || contains(rest, kClose))) return true;
   if (starts_with_mark(rest)) return true;
-  if (!rest.empty() || next >= pieces.size() || pieces[next].kind != Piece::Kind::kContent) return false;
-  if (next + 1 >= pieces.size() || pieces[next + 1].kind != Piece::Kind::kText) return false;
+  if (!rest.empty() || next >= pieces.size() || pieces[next].kind != TemplatePiece::Kind::kContent)
+    return false;
+  if (next + 1 >= pieces.size() || pieces[next + 1].kind != TemplatePiece::Kind::kText) return false;
   const std::string_view after = pieces[next + 1].text;
   return after.starts_with(kClose) || starts_with_mark(after) || (tools && role == "system");
 }
 
 // Every <|im_start|> in pieces[i], which is text.
-bool turns_fit(const Pieces& pieces, size_t i, bool tools) {
+bool turns_fit(const TemplatePieces& pieces, size_t i, bool tools) {
   static constexpr std::array<std::string_view, 4> kRoles{"system\n", "user\n", "assistant\n", "tool\n"};
   const std::string_view text = pieces[i].text;
   for (size_t at = text.find(kOpen); at != std::string_view::npos; at = text.find(kOpen, at + 1)) {
     std::string_view rest = text.substr(at + kOpen.size());
     if (rest.empty()) {
-      const bool role = i + 2 < pieces.size() && pieces[i + 1].kind == Piece::Kind::kRole &&
-                        pieces[i + 2].kind == Piece::Kind::kText && pieces[i + 2].text.starts_with('\n');
+      const bool role = i + 2 < pieces.size() && pieces[i + 1].kind == TemplatePiece::Kind::kRole &&
+                        pieces[i + 2].kind == TemplatePiece::Kind::kText &&
+                        pieces[i + 2].text.starts_with('\n');
       if (!role || !is_turn(pieces, std::string_view(pieces[i + 2].text).substr(1), i + 3, "", tools))
         return false;
       continue;
@@ -181,10 +176,10 @@ bool turns_fit(const Pieces& pieces, size_t i, bool tools) {
 }
 
 // A message's content stands behind the start of a turn, or behind a mark.
-bool content_fits(const Pieces& pieces, size_t i) {
-  if (i == 0 || pieces[i - 1].kind != Piece::Kind::kText) return false;
+bool content_fits(const TemplatePieces& pieces, size_t i) {
+  if (i == 0 || pieces[i - 1].kind != TemplatePiece::Kind::kText) return false;
   std::string_view before = pieces[i - 1].text;
-  if (before == "\n") return i >= 2 && pieces[i - 2].kind == Piece::Kind::kRole;
+  if (before == "\n") return i >= 2 && pieces[i - 2].kind == TemplatePiece::Kind::kRole;
   while (before.ends_with('\n')) before.remove_suffix(1);
   return before.ends_with('>') || before.ends_with("<|im_start|>system") ||
          before.ends_with("<|im_start|>user") || before.ends_with("<|im_start|>assistant");
@@ -193,12 +188,12 @@ bool content_fits(const Pieces& pieces, size_t i) {
 }  // namespace
 
 bool writes_chatml(std::string_view jinja) {
-  const Pieces pieces = pieces_of(jinja);
-  const bool tools = has(jinja, "tools");
+  const TemplatePieces pieces = pieces_of(jinja);
+  const bool tools = contains(jinja, "tools");
   bool users = false;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (pieces[i].kind == Piece::Kind::kText && !turns_fit(pieces, i, tools)) return false;
-    if (pieces[i].kind != Piece::Kind::kContent) continue;
+    if (pieces[i].kind == TemplatePiece::Kind::kText && !turns_fit(pieces, i, tools)) return false;
+    if (pieces[i].kind != TemplatePiece::Kind::kContent) continue;
     if (!content_fits(pieces, i)) return false;
     users = users || (i + 1 < pieces.size() && pieces[i + 1].text.starts_with(kClose));
   }

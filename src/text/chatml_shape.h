@@ -11,4 +11,13 @@ namespace fathom {
 // and reasoning may write more.
 bool writes_chatml(std::string_view jinja);
 
+// What the readers of templates share: the character that \c stands for in a string literal, and whether
+// `text` contains `part`.
+inline char unescaped(char c) {
+  return c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+}
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
 }  // namespace fathom

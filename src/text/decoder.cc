@@ -9,7 +9,7 @@ namespace fathom {
 
 namespace {
 
-constexpr const char* kPart = "the decoder";
+constexpr const char* kDecoder = "the decoder";
 
 size_t total_bytes(const std::vector<std::string>& tokens) {
   size_t total = 0;
@@ -29,7 +29,7 @@ void strip(std::string& token, std::string_view content, size_t start, size_t st
 
 void Decoder::add(Step step) {
   steps_.push_back(std::move(step));
-  check_steps(steps_.size(), kPart);
+  check_steps(steps_.size(), kDecoder);
 }
 
 void Decoder::add_byte_level() {
@@ -65,7 +65,7 @@ void Decoder::apply_to_token(const Step& step, std::string& token, bool first, s
       break;
     }
     case Kind::kReplace:
-      token = replace_all(token, step.what, step.with, most, kPart);
+      token = replace_all(token, step.what, step.with, most, kDecoder);
       break;
     case Kind::kByteFallback:
       if (const int byte = byte_of_token(token); byte >= 0) token.assign(1, static_cast<char>(byte));
@@ -74,11 +74,11 @@ void Decoder::apply_to_token(const Step& step, std::string& token, bool first, s
       strip(token, step.what, step.start, step.stop);
       break;
     case Kind::kMetaspace:
-      token = replace_all(token, step.what, first && step.first ? "" : " ", most, kPart);
+      token = replace_all(token, step.what, first && step.first ? "" : " ", most, kDecoder);
       break;
     case Kind::kSentencePiece:
       if (first && step.first && token.starts_with(step.what)) token.erase(0, step.what.size());
-      token = replace_all(token, step.what, step.with, most, kPart);
+      token = replace_all(token, step.what, step.with, most, kDecoder);
       break;
     case Kind::kFuse:
     case Kind::kJoinWithSpaces:
@@ -103,7 +103,7 @@ std::string Decoder::decode(std::vector<std::string> tokens) const {
     for (std::string& token : tokens) {
       apply_to_token(step, token, first, most);
       total += token.size();
-      check_growth(total, most, kPart);
+      check_growth(total, most, kDecoder);
       const bool looks_on = step.kind == Kind::kSentencePiece && step.all_leading && token.empty();
       if (!looks_on) first = false;
     }

@@ -15,14 +15,14 @@ namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 bool is_added(TokenKind kind) {
   return kind == TokenKind::kControl || kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown;
 }
 
-Json added_tokens(const VocabTable& table) {
-  Json out = Json::array();
+OrderedJson added_tokens(const VocabTable& table) {
+  OrderedJson out = OrderedJson::array();
   for (size_t i = 0; i < table.tokens.size(); ++i) {
     if (!is_added(table.kinds[i])) continue;
     out.push_back({{"id", i},
@@ -38,7 +38,7 @@ Json added_tokens(const VocabTable& table) {
 
 // SentencePiece merges the neighbours whose joined piece has the best score: every way to split a piece into
 // two others, the best piece first, ties by the parts' own places.
-Json merges_by_score(const VocabTable& table) {
+OrderedJson merges_by_score(const VocabTable& table) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t i = 0; i < table.tokens.size(); ++i) ids.emplace(table.tokens[i], i);
   std::vector<std::tuple<float, size_t, size_t>> merges;  // −score, left, right
@@ -52,13 +52,13 @@ Json merges_by_score(const VocabTable& table) {
     }
   }
   std::sort(merges.begin(), merges.end());
-  Json out = Json::array();
+  OrderedJson out = OrderedJson::array();
   for (const auto& [score, left, right] : merges) out.push_back({table.tokens[left], table.tokens[right]});
   return out;
 }
 
-Json byte_level_pre_tokenizer(const VocabTable& table) {
-  Json parts = Json::array();
+OrderedJson byte_level_pre_tokenizer(const VocabTable& table) {
+  OrderedJson parts = OrderedJson::array();
   for (const std::string& cut : gguf_pre_cuts(table.pre)) {
     parts.push_back(
         {{"type", "Split"}, {"pattern", {{"Regex", cut}}}, {"behavior", "Isolated"}, {"invert", false}});
@@ -69,8 +69,8 @@ Json byte_level_pre_tokenizer(const VocabTable& table) {
 }
 
 // BOS before and EOS after, as the vocabulary says.
-Json post_processor(const VocabTable& table) {
-  Json single = Json::array(), pair = Json::array(), special = Json::object();
+OrderedJson post_processor(const VocabTable& table) {
+  OrderedJson single = OrderedJson::array(), pair = OrderedJson::array(), special = OrderedJson::object();
   const auto add = [&](int32_t id) {
     const std::string& token = table.tokens[static_cast<size_t>(id)];
     special[token] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
@@ -86,18 +86,18 @@ Json post_processor(const VocabTable& table) {
   return {{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", special}};
 }
 
-Json normalizer_of(const VocabTable& table) {
+OrderedJson normalizer_of(const VocabTable& table) {
   if (table.byte_level) return nullptr;
-  Json parts = Json::array();
+  OrderedJson parts = OrderedJson::array();
   if (table.adds_space_prefix) parts.push_back({{"type", "Prepend"}, {"prepend", "\u2581"}});
   parts.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}});
   return {{"type", "Sequence"}, {"normalizers", parts}};
 }
 
-Json decoder_of(const VocabTable& table) {
+OrderedJson decoder_of(const VocabTable& table) {
   if (table.byte_level)
     return {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
-  Json parts = Json::array();
+  OrderedJson parts = OrderedJson::array();
   parts.push_back({{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}});
   parts.push_back({{"type", "ByteFallback"}});
   parts.push_back({{"type", "Fuse"}});
@@ -106,11 +106,11 @@ Json decoder_of(const VocabTable& table) {
   return {{"type", "Sequence"}, {"decoders", parts}};
 }
 
-Json model_of(const VocabTable& table) {
-  Json vocab = Json::object(), merges = Json::array();
-  auto& entries = vocab.get_ref<Json::object_t&>();  // by hand: looking each key up first would take time
-                                                     // quadratic in their number
-  for (size_t i = 0; i < table.tokens.size(); ++i) entries.push_back({table.tokens[i], Json(i)});
+OrderedJson model_of(const VocabTable& table) {
+  OrderedJson vocab = OrderedJson::object(), merges = OrderedJson::array();
+  auto& entries = vocab.get_ref<OrderedJson::object_t&>();  // by hand: looking each key up first would take
+                                                            // time quadratic in their number
+  for (size_t i = 0; i < table.tokens.size(); ++i) entries.push_back({table.tokens[i], OrderedJson(i)});
   if (table.byte_level) {
     for (const std::string& merge : table.merges) merges.push_back(merge);
   } else {
@@ -118,8 +118,8 @@ Json model_of(const VocabTable& table) {
   }
   return {{"type", "BPE"},
           {"dropout", nullptr},
-          {"unk_token",
-           table.unknown >= 0 ? Json(table.tokens[static_cast<size_t>(table.unknown)]) : Json(nullptr)},
+          {"unk_token", table.unknown >= 0 ? OrderedJson(table.tokens[static_cast<size_t>(table.unknown)])
+                                           : OrderedJson(nullptr)},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
           {"fuse_unk", !table.byte_level},
@@ -129,11 +129,11 @@ Json model_of(const VocabTable& table) {
           {"merges", merges}};
 }
 
-Json tokenizer_config(const VocabTable& table) {
-  Json json{{"tokenizer_class", "PreTrainedTokenizerFast"},
-            {"add_bos_token", table.adds_bos},
-            {"add_eos_token", table.adds_eos},
-            {"clean_up_tokenization_spaces", false}};
+OrderedJson tokenizer_config(const VocabTable& table) {
+  OrderedJson json{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                   {"add_bos_token", table.adds_bos},
+                   {"add_eos_token", table.adds_eos},
+                   {"clean_up_tokenization_spaces", false}};
   if (table.unknown >= 0) json["unk_token"] = table.tokens[static_cast<size_t>(table.unknown)];
   if (table.bos >= 0) json["bos_token"] = table.tokens[static_cast<size_t>(table.bos)];
   if (table.eos >= 0) json["eos_token"] = table.tokens[static_cast<size_t>(table.eos)];
@@ -165,10 +165,10 @@ void refuse_other_prefix(const std::string& source, const VocabTable& table) {
 }
 
 // JSON is UTF-8; a vocabulary may hold tokens that are not.
-std::string text_of(const Json& json, int indent, const std::string& source) {
+std::string text_of(const OrderedJson& json, int indent, const std::string& source) {
   try {
     return json.dump(indent) + "\n";
-  } catch (const Json::exception&) {
+  } catch (const OrderedJson::exception&) {
     fail("{}: a token is not UTF-8, and tokenizer.json can hold no other", source);
   }
 }
@@ -226,15 +226,16 @@ void vocab_to_hf(const std::string& source, int64_t vocab, const std::string& ta
     return;
   }
   const VocabTable table = read_vocab_table(source, vocab);
-  const Json json{{"version", "1.0"},
-                  {"truncation", nullptr},
-                  {"padding", nullptr},
-                  {"added_tokens", added_tokens(table)},
-                  {"normalizer", normalizer_of(table)},
-                  {"pre_tokenizer", table.byte_level ? byte_level_pre_tokenizer(table) : Json(nullptr)},
-                  {"post_processor", post_processor(table)},
-                  {"decoder", decoder_of(table)},
-                  {"model", model_of(table)}};
+  const OrderedJson json{
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added_tokens(table)},
+      {"normalizer", normalizer_of(table)},
+      {"pre_tokenizer", table.byte_level ? byte_level_pre_tokenizer(table) : OrderedJson(nullptr)},
+      {"post_processor", post_processor(table)},
+      {"decoder", decoder_of(table)},
+      {"model", model_of(table)}};
   write_file_atomically(target + "/tokenizer.json", text_of(json, 1, source));
   write_file_atomically(target + "/tokenizer_config.json", text_of(tokenizer_config(table), 2, source));
 }

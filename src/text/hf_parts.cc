@@ -10,24 +10,24 @@
 namespace fathom {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
-std::string type_of(const json& part, const char* what) {
+std::string type_of(const Json& part, const char* what) {
   require(part.is_object(), "tokenizer.json: {} must be an object, got {}", what, part.type_name());
   return json_string(part, "type");
 }
 
 // {"String": " "} or {"Regex": "\\s"}.
-std::pair<std::string, bool> read_pattern(const json& part) {
-  const json* pattern = json_field(part, "pattern");
+std::pair<std::string, bool> read_pattern(const Json& part) {
+  const Json* pattern = json_field(part, "pattern");
   require(pattern != nullptr && pattern->is_object() && pattern->size() == 1,
           "tokenizer.json: a pattern must be {{\"String\": …}} or {{\"Regex\": …}}");
   const bool regex = pattern->contains("Regex");
   return {json_string(*pattern, regex ? "Regex" : "String"), regex};
 }
 
-SplitBehavior read_behavior(const json& part, const char* fallback) {
-  const json* field = json_field(part, "behavior");
+SplitBehavior read_behavior(const Json& part, const char* fallback) {
+  const Json* field = json_field(part, "behavior");
   const std::string name = field ? json_string(part, "behavior") : fallback;
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "Isolated") return SplitBehavior::kIsolated;
@@ -38,8 +38,8 @@ SplitBehavior read_behavior(const json& part, const char* fallback) {
 }
 
 // The parts of a Sequence.
-const json& sequence(const json& part, const char* name) {
-  const json* list = json_field(part, name);
+const Json& sequence(const Json& part, const char* name) {
+  const Json* list = json_field(part, name);
   require(list != nullptr && list->is_array(), "tokenizer.json: a Sequence must have a list '{}'", name);
   return *list;
 }
@@ -48,7 +48,7 @@ bool is_bert_punctuation(char32_t value) {
   return is_punctuation(value);
 }
 
-PreTokenizer::Prepend read_prepend(const json& part) {
+PreTokenizer::Prepend read_prepend(const Json& part) {
   if (json_field(part, "prepend_scheme") == nullptr) {
     return json_bool(part, "add_prefix_space", true) ? PreTokenizer::Prepend::kAlways
                                                      : PreTokenizer::Prepend::kNever;
@@ -60,15 +60,15 @@ PreTokenizer::Prepend read_prepend(const json& part) {
   fail("tokenizer.json: the prepend_scheme '{}' is not always, first or never", printable(name));
 }
 
-std::vector<int32_t> template_ids(const json& part, const std::string& name) {
-  const json* specials = json_field(part, "special_tokens");
+std::vector<int32_t> template_ids(const Json& part, const std::string& name) {
+  const Json* specials = json_field(part, "special_tokens");
   require(specials != nullptr && specials->is_object() && specials->contains(name),
           "tokenizer.json: the template names '{}', which its special_tokens lack", printable(name));
-  const json* ids = json_field((*specials)[name], "ids");
+  const Json* ids = json_field((*specials)[name], "ids");
   require(ids != nullptr && ids->is_array(), "tokenizer.json: special token '{}' must have a list of ids",
           printable(name));
   std::vector<int32_t> out;
-  for (const json& id : *ids) {
+  for (const Json& id : *ids) {
     require(id.is_number_integer() && id >= 0 && id < INT32_MAX,
             "tokenizer.json: special token '{}' has a bad id", printable(name));
     out.push_back(id.get<int32_t>());
@@ -81,12 +81,12 @@ void check_template(size_t before, size_t after) {
           "tokenizer.json: the template puts more than {} tokens around a text", kMostTemplateIds);
 }
 
-void read_template(const json& part, std::vector<int32_t>& before, std::vector<int32_t>& after) {
-  const json* single = json_field(part, "single");
+void read_template(const Json& part, std::vector<int32_t>& before, std::vector<int32_t>& after) {
+  const Json* single = json_field(part, "single");
   require(single != nullptr && single->is_array(),
           "tokenizer.json: TemplateProcessing must have a list 'single'");
   int sequences = 0;
-  for (const json& item : *single) {
+  for (const Json& item : *single) {
     require(item.is_object() && item.size() == 1,
             "tokenizer.json: a template is made of SpecialToken and Sequence");
     if (item.contains("Sequence")) {
@@ -103,8 +103,8 @@ void read_template(const json& part, std::vector<int32_t>& before, std::vector<i
           sequences);
 }
 
-int32_t named_id(const json& part, const char* name) {  // ["</s>", 2]
-  const json* pair = json_field(part, name);
+int32_t named_id(const Json& part, const char* name) {  // ["</s>", 2]
+  const Json* pair = json_field(part, name);
   require(pair != nullptr && pair->is_array() && pair->size() == 2 && (*pair)[1].is_number_integer() &&
               (*pair)[1] >= 0 && (*pair)[1] < INT32_MAX,
           "tokenizer.json: '{}' must be [text, id]", name);
@@ -113,38 +113,38 @@ int32_t named_id(const json& part, const char* name) {  // ["</s>", 2]
 
 }  // namespace
 
-const json* json_field(const json& object, const char* name) {
+const Json* json_field(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool json_bool(const json& object, const char* name, bool fallback) {
-  const json* field = json_field(object, name);
+bool json_bool(const Json& object, const char* name, bool fallback) {
+  const Json* field = json_field(object, name);
   if (field == nullptr) return fallback;
   require(field->is_boolean(), "tokenizer: '{}' must be true or false, got {}", name, field->type_name());
   return field->get<bool>();
 }
 
-std::string json_string(const json& object, const char* name) {
-  const json* field = json_field(object, name);
+std::string json_string(const Json& object, const char* name) {
+  const Json* field = json_field(object, name);
   require(field != nullptr && field->is_string(), "tokenizer: '{}' must be a text, got {}", name,
           field ? field->type_name() : "nothing");
   return field->get<std::string>();
 }
 
-int64_t json_integer(const json& object, const char* name) {
-  const json* field = json_field(object, name);
+int64_t json_integer(const Json& object, const char* name) {
+  const Json* field = json_field(object, name);
   require(field != nullptr && field->is_number_integer(), "tokenizer: '{}' must be a whole number, got {}",
           name, field ? field->type_name() : "nothing");
   return field->get<int64_t>();
 }
 
-void read_normalizer(const json& part, Normalizer& normalizer) {
+void read_normalizer(const Json& part, Normalizer& normalizer) {
   if (part.is_null()) return;
   const std::string type = type_of(part, "the normalizer");
   if (type == "Sequence") {
-    for (const json& one : sequence(part, "normalizers")) read_normalizer(one, normalizer);
+    for (const Json& one : sequence(part, "normalizers")) read_normalizer(one, normalizer);
   } else if (type == "NFC") {
     normalizer.add_normal_form(NormalForm::kNfc);
   } else if (type == "NFD") {
@@ -176,11 +176,11 @@ void read_normalizer(const json& part, Normalizer& normalizer) {
   }
 }
 
-void read_pre_tokenizer(const json& part, PreTokenizer& out) {
+void read_pre_tokenizer(const Json& part, PreTokenizer& out) {
   if (part.is_null()) return;
   const std::string type = type_of(part, "the pre-tokenizer");
   if (type == "Sequence") {
-    for (const json& one : sequence(part, "pretokenizers")) read_pre_tokenizer(one, out);
+    for (const Json& one : sequence(part, "pretokenizers")) read_pre_tokenizer(one, out);
   } else if (type == "Split") {
     const auto [pattern, regex] = read_pattern(part);
     out.add_split(regex ? Regex(pattern) : Regex::literal(pattern), read_behavior(part, "Isolated"),
@@ -210,11 +210,11 @@ void read_pre_tokenizer(const json& part, PreTokenizer& out) {
   }
 }
 
-void read_decoder(const json& part, Decoder& decoder) {
+void read_decoder(const Json& part, Decoder& decoder) {
   if (part.is_null()) return decoder.add_join_with_spaces();
   const std::string type = type_of(part, "the decoder");
   if (type == "Sequence") {
-    for (const json& one : sequence(part, "decoders")) read_decoder(one, decoder);
+    for (const Json& one : sequence(part, "decoders")) read_decoder(one, decoder);
   } else if (type == "ByteLevel") {
     decoder.add_byte_level();
   } else if (type == "Replace") {
@@ -239,12 +239,12 @@ void read_decoder(const json& part, Decoder& decoder) {
   }
 }
 
-void read_post_processor(const json& part, TokenizerParts& parts) {
+void read_post_processor(const Json& part, TokenizerParts& parts) {
   if (part.is_null()) return;
   const std::string type = type_of(part, "the post-processor");
   std::vector<int32_t> before, after;
   if (type == "Sequence") {
-    for (const json& one : sequence(part, "processors")) read_post_processor(one, parts);
+    for (const Json& one : sequence(part, "processors")) read_post_processor(one, parts);
   } else if (type == "TemplateProcessing") {
     read_template(part, before, after);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
@@ -258,7 +258,7 @@ void read_post_processor(const json& part, TokenizerParts& parts) {
   parts.after.insert(parts.after.end(), after.begin(), after.end());
 }
 
-AddedToken read_added_token(const json& part, int64_t id) {
+AddedToken read_added_token(const Json& part, int64_t id) {
   require(id >= 0 && id < INT32_MAX, "tokenizer: an added token has the id {}", id);
   AddedToken token;
   token.id = static_cast<int32_t>(id);

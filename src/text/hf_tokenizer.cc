@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using VocabList = std::vector<std::pair<std::string, int64_t>>;
 
 // The vocabulary as the model reads it. Byte-level: as bytes; tokens that spell no bytes go to
@@ -44,13 +44,13 @@ Vocabulary build_vocabulary(const VocabList& list, TokenizerParts& parts, const 
   return vocabulary;
 }
 
-bool is_empty_text(const json* field) {
+bool is_empty_text(const Json* field) {
   return field == nullptr || (field->is_string() && field->get_ref<const std::string&>().empty());
 }
 
-std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const json& model, TokenizerParts& parts,
+std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const Json& model, TokenizerParts& parts,
                                       const std::string& where) {
-  const json* dropout = json_field(model, "dropout");
+  const Json* dropout = json_field(model, "dropout");
   require(dropout == nullptr || (dropout->is_number() && dropout->get<double>() == 0.0),
           "{}: BPE dropout makes ids random and is not supported", where);
   for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -76,7 +76,7 @@ std::unique_ptr<TokenModel> build_bpe(const TokenizerJson& file, const json& mod
   return std::make_unique<BpeModel>(std::move(vocabulary), std::move(merges), options);
 }
 
-std::unique_ptr<TokenModel> build_unigram(const TokenizerJson& file, const json& model, TokenizerParts& parts,
+std::unique_ptr<TokenModel> build_unigram(const TokenizerJson& file, const Json& model, TokenizerParts& parts,
                                           const std::string& where) {
   require(!parts.byte_level, "{}: a unigram model with a ByteLevel pre-tokenizer is not supported", where);
   require(file.vocab.empty() && !file.pieces.empty(), "{}: a unigram model must have a list of [text, score]",
@@ -134,17 +134,17 @@ int32_t id_of(const TokenizerParts& parts, const std::string& text) {
 }
 
 // "bos_token": "<s>" or {"content": "<s>", …} or null.
-int32_t named_token(const json& config, const char* name, const TokenizerParts& parts) {
-  const json* field = json_field(config, name);
+int32_t named_token(const Json& config, const char* name, const TokenizerParts& parts) {
+  const Json* field = json_field(config, name);
   return id_of(parts, field->is_object() ? json_string(*field, "content") : json_string(config, name));
 }
 
-std::string chat_template_of(const json& config) {
-  const json* field = json_field(config, "chat_template");
+std::string chat_template_of(const Json& config) {
+  const Json* field = json_field(config, "chat_template");
   if (field == nullptr) return {};
   if (field->is_string()) return field->get<std::string>();
   require(field->is_array(), "tokenizer_config.json: chat_template must be a text or a list");
-  for (const json& one : *field) {
+  for (const Json& one : *field) {
     if (json_string(one, "name") == "default") return json_string(one, "template");
   }
   return {};
@@ -160,7 +160,7 @@ void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& c
   }
   const std::string where = "tokenizer_config.json";
   const auto config = read_json_tree(text.tokenizer_config, where);
-  if (const json* decoder = json_field(*config, "added_tokens_decoder")) {
+  if (const Json* decoder = json_field(*config, "added_tokens_decoder")) {
     require(decoder->is_object(), "{}: added_tokens_decoder must be an object", where);
     for (const auto& [key, value] : decoder->items()) {
       require(!key.empty() && key.size() < 10 && key.find_first_not_of("0123456789") == std::string::npos,
@@ -195,9 +195,9 @@ std::shared_ptr<const Tokenizer> finish(TokenizerParts parts, const HfConfigText
   return tokenizer;
 }
 
-const json& part_or_null(const json& root, const char* name) {
-  static const json kNull;
-  const json* field = json_field(root, name);
+const Json& part_or_null(const Json& root, const char* name) {
+  static const Json kNull;
+  const Json* field = json_field(root, name);
   return field ? *field : kNull;
 }
 
@@ -227,9 +227,9 @@ MergeTable resolve_merges(const std::vector<std::pair<std::string, std::string>>
 std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view text, const HfConfigText& config,
                                               const std::string& where) {
   const TokenizerJson file = read_tokenizer_json(text, where);
-  const json& root = *file.rest;
+  const Json& root = *file.rest;
   require(root.is_object(), "{}: expected an object, got {}", where, root.type_name());
-  const json* model = json_field(root, "model");
+  const Json* model = json_field(root, "model");
   require(model != nullptr && model->is_object(), "{}: there is no model", where);
   TokenizerParts parts;
   read_normalizer(part_or_null(root, "normalizer"), parts.normalizer);
@@ -245,9 +245,9 @@ std::shared_ptr<const Tokenizer> hf_tokenizer(std::string_view text, const HfCon
   } else {
     fail("{}: the model '{}' is not supported, only BPE and Unigram are", where, printable(type));
   }
-  if (const json* added = json_field(root, "added_tokens")) {
+  if (const Json* added = json_field(root, "added_tokens")) {
     require(added->is_array(), "{}: added_tokens must be a list", where);
-    for (const json& one : *added) add_token(read_added_token(one, json_integer(one, "id")), parts, where);
+    for (const Json& one : *added) add_token(read_added_token(one, json_integer(one, "id")), parts, where);
   }
   read_decoder(part_or_null(root, "decoder"), parts.decoder);
   read_post_processor(part_or_null(root, "post_processor"), parts);
@@ -286,7 +286,7 @@ std::shared_ptr<const Tokenizer> gpt2_tokenizer(std::string_view vocab_json, std
   parts.byte_level = true;
   parts.pre_tokenizer.add_byte_level(prefix_space, true);
   parts.decoder.add_byte_level();
-  parts.model = build_bpe(file, json::object(), parts, where);
+  parts.model = build_bpe(file, Json::object(), parts, where);
   if (const int32_t end = id_of(parts, "<|endoftext|>"); end >= 0) {
     parts.added.add({end, "<|endoftext|>", true});
     parts.bos = parts.eos = end;

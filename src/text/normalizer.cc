@@ -13,7 +13,7 @@
 namespace fathom {
 namespace {
 
-constexpr const char* kPart = "the normalizer";
+constexpr const char* kNormalizer = "the normalizer";
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
@@ -105,7 +105,7 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
 
 void Normalizer::add(Step step) {
   steps_.push_back(std::move(step));
-  check_steps(steps_.size(), kPart);
+  check_steps(steps_.size(), kNormalizer);
 }
 
 std::string Normalizer::apply(const std::string& text) const {
@@ -113,7 +113,7 @@ std::string Normalizer::apply(const std::string& text) const {
   std::string out = text;
   for (const Step& step : steps_) {
     out = step(out, most);
-    check_growth(out.size(), most, kPart);
+    check_growth(out.size(), most, kNormalizer);
   }
   return out;
 }
@@ -124,14 +124,14 @@ void Normalizer::add_normal_form(NormalForm form) {
 
 void Normalizer::add_prepend(const std::string& prefix) {
   add([prefix](const std::string& text, size_t most) {
-    check_growth(prefix.size() + text.size(), most, kPart);
+    check_growth(prefix.size() + text.size(), most, kNormalizer);
     return text.empty() ? text : prefix + text;
   });
 }
 
 void Normalizer::add_replace(const std::string& what, const std::string& with) {
   add([what, with](const std::string& text, size_t most) {
-    return replace_all(text, what, with, most, kPart);
+    return replace_all(text, what, with, most, kNormalizer);
   });
 }
 
@@ -143,7 +143,7 @@ void Normalizer::add_replace(Regex what, const std::string& with) {
     out.reserve(text.size());
     for (const TextSpan& span : spans) {
       if (span.match) {
-        check_growth(out.size() + with.size(), most, kPart);
+        check_growth(out.size() + with.size(), most, kNormalizer);
         out += with;
       } else {
         out.append(text, span.begin, span.end - span.begin);
@@ -236,7 +236,7 @@ std::string SentencePieceNormalizer::apply(std::string_view text,
     auto [part, consumed] = prefix(text, at, keep);
     at += consumed;
     while (after_space && !part.empty() && part[0] == ' ') part.remove_prefix(1);
-    check_growth(out.size() + part.size(), most, kPart);
+    check_growth(out.size() + part.size(), most, kNormalizer);
     if (!part.empty()) {
       for (const char c : part) {
         if (c == ' ') {

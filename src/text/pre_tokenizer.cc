@@ -12,7 +12,7 @@
 namespace fathom {
 namespace {
 
-constexpr const char* kPart = "the pre-tokenizer";
+constexpr const char* kPreTokenizer = "the pre-tokenizer";
 
 // GPT-2's own pattern, as its encoder has it.
 constexpr std::string_view kGpt2Pattern =
@@ -70,7 +70,7 @@ void change_pieces(Pieces& pieces, Change change) {
   for (TextSpan& piece : pieces.spans) {
     const auto begin = static_cast<uint32_t>(buffer.size());
     change(pieces.text.substr(piece.begin, piece.end - piece.begin), piece.begin, buffer);
-    check_growth(buffer.size(), pieces.most, kPart);
+    check_growth(buffer.size(), pieces.most, kPreTokenizer);
     piece = {begin, static_cast<uint32_t>(buffer.size()), false};
   }
   pieces.buffer = std::move(buffer);
@@ -124,7 +124,7 @@ void cut_digit_groups(std::string_view text, std::vector<TextSpan>& spans) {
 
 void PreTokenizer::add(std::function<void(Pieces&)> apply) {
   steps_.push_back({std::move(apply)});
-  check_steps(steps_.size(), kPart);
+  check_steps(steps_.size(), kPreTokenizer);
 }
 
 void PreTokenizer::add_split(Regex pattern, SplitBehavior behavior, bool invert) {
@@ -176,7 +176,7 @@ void PreTokenizer::add_metaspace(std::string replacement, Prepend prepend, bool 
   add([replacement, prepend](Pieces& pieces) {
     const bool at_start = pieces.at_start;
     change_pieces(pieces, [&](std::string_view text, uint32_t begin, std::string& buffer) {
-      const std::string marked = replace_all(text, " ", replacement, pieces.most, kPart);
+      const std::string marked = replace_all(text, " ", replacement, pieces.most, kPreTokenizer);
       const bool wanted =
           prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start && begin == 0);
       if (wanted && !marked.starts_with(replacement)) buffer += replacement;

@@ -8,7 +8,7 @@ namespace fathom {
 namespace {
 
 // Unicode White_Space, and its complement: PCRE2's own \s has U+180E as well. As members of a class.
-constexpr std::string_view kSpace =
+constexpr std::string_view kSpaceClass =
     "\\t-\\r\\x20\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
 constexpr std::string_view kNotSpace =
     "\\x{0}-\\x{8}\\x{E}-\\x{1F}\\x{21}-\\x{84}\\x{86}-\\x{9F}\\x{A1}-\\x{167F}\\x{1681}-\\x{1FFF}\\x{200B}-"
@@ -174,9 +174,9 @@ class Rewriter {
     };
     switch (c) {
       case 's':
-        return put("[" + std::string(kSpace) + "]");
+        return put("[" + std::string(kSpaceClass) + "]");
       case 'S':
-        return put("[^" + std::string(kSpace) + "]");
+        return put("[^" + std::string(kSpaceClass) + "]");
       case 'w':
         return put("[" + std::string(kWord) + "]");
       case 'W':
@@ -253,7 +253,7 @@ class Rewriter {
   }
 
   std::string posix_class(std::string_view name) const {
-    if (name == "space") return std::string(kSpace);
+    if (name == "space") return std::string(kSpaceClass);
     if (name == "^space") return std::string(kNotSpace);
     if (name == "word") return std::string(kWord);
     if (name == "xdigit") return std::string(kHex);
@@ -269,7 +269,7 @@ class Rewriter {
   void class_escape(std::string& members) {
     switch (peek(1)) {
       case 's':
-        members += kSpace;
+        members += kSpaceClass;
         break;
       case 'S':
         members += kNotSpace;

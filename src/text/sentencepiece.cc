@@ -14,18 +14,25 @@ namespace fathom {
 namespace {
 
 // Numbers as sentencepiece_model.proto has them.
-enum PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-enum ModelType { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
+enum PieceType {
+  kNormalPiece = 1,
+  kUnknownPiece = 2,
+  kControlPiece = 3,
+  kUserPiece = 4,
+  kUnusedPiece = 5,
+  kBytePiece = 6
+};
+enum ModelType { kUnigramModel = 1, kBpeModel = 2, kWordModel = 3, kCharModel = 4 };
 
 struct Piece {
   std::string text;
   float score = 0;
-  int type = kNormal;
+  int type = kNormalPiece;
 };
 
 struct Model {
   std::vector<Piece> pieces;
-  int type = kUnigram;
+  int type = kUnigramModel;
   bool byte_fallback = false;
   std::string unk_surface = " \u2047 ";
   std::string bos_piece = "<s>", eos_piece = "</s>";
@@ -39,7 +46,7 @@ Piece read_piece(std::string_view bytes, const std::string& where) {
     if (in.field() == 2) piece.score = in.float32();
     if (in.field() == 3) piece.type = in.int32();
   }
-  if (!(piece.type >= kNormal && piece.type <= kByte)) {
+  if (!(piece.type >= kNormalPiece && piece.type <= kBytePiece)) {
     fail("{}: piece '{}' has the type {}, which is not known", where, printable(piece.text), piece.type);
   }
   require(!piece.text.empty(), "{}: a piece has no text", where);
@@ -116,20 +123,20 @@ std::unique_ptr<TokenModel> build_model(const Model& model, Vocabulary vocabular
   }
   const auto in_text = [&](size_t id) {
     const int type = model.pieces[id].type;
-    return type == kNormal || type == kUserDefined || type == kUnused;
+    return type == kNormalPiece || type == kUserPiece || type == kUnusedPiece;
   };
-  if (model.type == kUnigram) {
+  if (model.type == kUnigramModel) {
     UnigramOptions options;
     options.unk = unk;
     options.byte_ids = bytes;
     for (size_t id = 0; id < count; ++id) {
       options.scores.push_back(model.pieces[id].score);
-      options.in_text.push_back(in_text(id) && model.pieces[id].type != kUnused);
-      options.user_defined.push_back(model.pieces[id].type == kUserDefined);
+      options.in_text.push_back(in_text(id) && model.pieces[id].type != kUnusedPiece);
+      options.user_defined.push_back(model.pieces[id].type == kUserPiece);
     }
     return std::make_unique<UnigramModel>(std::move(vocabulary), std::move(options));
   }
-  require(model.type == kBpe,
+  require(model.type == kBpeModel,
           "{}: a SentencePiece model of type {} is not supported, only unigram (1) and BPE (2) are", where,
           model.type);
   RankedBpeOptions options;
@@ -140,8 +147,8 @@ std::unique_ptr<TokenModel> build_model(const Model& model, Vocabulary vocabular
   options.ranks = ranks_of_scores(scores);
   for (size_t id = 0; id < count; ++id) {
     if (!in_text(id)) options.ranks[id] = BpeMerge::kNone;
-    if (model.pieces[id].type == kUnused) options.split_again.push_back(static_cast<int32_t>(id));
-    if (model.pieces[id].type == kUserDefined) options.whole_only.push_back(static_cast<int32_t>(id));
+    if (model.pieces[id].type == kUnusedPiece) options.split_again.push_back(static_cast<int32_t>(id));
+    if (model.pieces[id].type == kUserPiece) options.whole_only.push_back(static_cast<int32_t>(id));
   }
   return std::make_unique<RankedBpeModel>(std::move(vocabulary), std::move(options));
 }
@@ -150,7 +157,7 @@ void add_normalizer(Model& model, Normalizer& normalizer) {
   auto own = std::make_shared<SentencePieceNormalizer>(std::move(model.normalizer));
   auto symbols = std::make_shared<ByteTrie>();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
-    if (model.pieces[id].type == kUserDefined) symbols->add(model.pieces[id].text, static_cast<int32_t>(id));
+    if (model.pieces[id].type == kUserPiece) symbols->add(model.pieces[id].text, static_cast<int32_t>(id));
   }
   normalizer.add([own, symbols](const std::string& text, size_t most) {
     const auto keep = [&](std::string_view at_text, size_t at) {
@@ -163,7 +170,7 @@ void add_normalizer(Model& model, Normalizer& normalizer) {
 
 // What a tokenizer_config.json beside the model says: whether BOS and EOS are added, the token for padding,
 // and the chat template.
-void read_config(const HfConfigText& text, TokenizerParts& parts, std::string& chat_template) {
+void read_spiece_config(const HfConfigText& text, TokenizerParts& parts, std::string& chat_template) {
   bool add_bos = parts.bos >= 0, add_eos = false;
   chat_template = text.chat_template;
   if (!text.tokenizer_config.empty()) {
@@ -187,7 +194,7 @@ std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
                                                          const std::string& where) {
   Model model = read_model(bytes, where);
   TokenizerParts parts;
-  parts.kind = model.type == kUnigram ? "SentencePiece unigram" : "SentencePiece BPE";
+  parts.kind = model.type == kUnigramModel ? "SentencePiece unigram" : "SentencePiece BPE";
   Vocabulary vocabulary;
   vocabulary.reserve(model.pieces.size(), bytes.size());
   int32_t unk = -1;
@@ -195,9 +202,9 @@ std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
     const auto id = static_cast<int32_t>(i);
     const Piece& piece = model.pieces[i];
     vocabulary.add(piece.text, id);
-    require(piece.type != kUnknown || unk < 0, "{}: two pieces are the unknown one", where);
-    if (piece.type == kUnknown) unk = id;
-    if (piece.type == kControl) {
+    require(piece.type != kUnknownPiece || unk < 0, "{}: two pieces are the unknown one", where);
+    if (piece.type == kUnknownPiece) unk = id;
+    if (piece.type == kControlPiece) {
       parts.added.add({id, piece.text, true});
       if (piece.text == model.bos_piece) parts.bos = id;
       if (piece.text == model.eos_piece) parts.eos = id;
@@ -215,7 +222,7 @@ std::shared_ptr<const Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
   parts.model = build_model(model, std::move(vocabulary), unk, where);
   add_normalizer(model, parts.normalizer);
   std::string chat_template;
-  read_config(config, parts, chat_template);
+  read_spiece_config(config, parts, chat_template);
   auto tokenizer = std::make_shared<PipelineTokenizer>(std::move(parts));
   tokenizer->set_chat_template(std::move(chat_template));
   return tokenizer;

@@ -18,11 +18,11 @@
 namespace fathom {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using Ids = std::vector<int32_t>;
 
-json read_json(const std::string& name) {
-  return json::parse(read_text_file(tokenizer_data(name)));
+Json read_json(const std::string& name) {
+  return Json::parse(read_text_file(tokenizer_data(name)));
 }
 
 const std::vector<std::string>& texts() {
@@ -32,10 +32,10 @@ const std::vector<std::string>& texts() {
 
 // Compares everything that a golden file has: see make_tokenizer_goldens.py for the fields.
 void expect_golden(const Tokenizer& tokenizer, const std::string& golden_name) {
-  const json golden = read_json(golden_name + ".golden.json");
+  const Json golden = read_json(golden_name + ".golden.json");
   ASSERT_EQ(golden["plain"].size(), texts().size()) << "the goldens are for other texts";
   const auto at = [&](const char* field, size_t i) {
-    return golden.contains(field) ? golden[field][i] : json();
+    return golden.contains(field) ? golden[field][i] : Json();
   };
   for (size_t i = 0; i < texts().size(); ++i) {
     const std::string& text = texts()[i];
@@ -145,7 +145,7 @@ uint32_t crc32(const std::string& bytes) {
 
 // Every tokenizer.ggml.pre whose cuts differ, against the same patterns in Oniguruma.
 TEST(GgufPreTypes, CutAsOnigurumaDoes) {
-  const json goldens = read_json("pre_types.golden.json");
+  const Json goldens = read_json("pre_types.golden.json");
   ASSERT_GT(goldens.size(), 30u);
   for (const auto& [name, sums] : goldens.items()) {
     PreTokenizer cuts;

@@ -8,7 +8,7 @@
 namespace fathom {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 constexpr int kMaxDepth = 64;
 
@@ -21,7 +21,7 @@ class Reader {
 
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
-  bool binary(json::binary_t&) { return bad("binary data"); }
+  bool binary(Json::binary_t&) { return bad("binary data"); }
   bool number_integer(int64_t value) { return number(value, static_cast<double>(value), true); }
   bool number_unsigned(uint64_t value) {
     const bool fits = value <= static_cast<uint64_t>(INT64_MAX);
@@ -64,7 +64,7 @@ class Reader {
                        (shape_ == Shape::kVocab && depth_ == 1);
     if (list_ == List::kNone && vocab) return begin(List::kVocab);
     if (list_ != List::kNone) return bad(list_ == List::kVocab ? "an id" : "a list");
-    open_.push_back(&add(json::object()));
+    open_.push_back(&add(Json::object()));
     return true;
   }
 
@@ -79,7 +79,7 @@ class Reader {
       }
     }
     if (list_ == List::kNone) {
-      open_.push_back(&add(json::array()));
+      open_.push_back(&add(Json::array()));
       return true;
     }
     if (list_ == List::kVocab || depth_ != list_depth_ + 1) return bad("a flat list");
@@ -125,7 +125,7 @@ class Reader {
     return true;
   }
 
-  bool scalar(json value) {
+  bool scalar(Json value) {
     if (list_ != List::kNone) return bad("texts and numbers");
     add(std::move(value));
     return true;
@@ -163,12 +163,12 @@ class Reader {
     return true;
   }
 
-  json& add(json value) {
+  Json& add(Json value) {
     if (open_.empty()) {
       *out_.rest = std::move(value);
       return *out_.rest;
     }
-    json& parent = *open_.back();
+    Json& parent = *open_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return parent.back();
@@ -180,7 +180,7 @@ class Reader {
   const Shape shape_;
   const std::string& where_;
   TokenizerJson& out_;
-  std::vector<json*> open_;
+  std::vector<Json*> open_;
   std::string key_;
   int depth_ = 0;
   bool in_model_ = false;
@@ -192,13 +192,13 @@ class Reader {
 TokenizerJson read(Reader::Shape shape, std::string_view text, const std::string& where) {
   TokenizerJson out;
   Reader reader(shape, where, out);
-  json::sax_parse(text.begin(), text.end(), &reader);
+  Json::sax_parse(text.begin(), text.end(), &reader);
   return out;
 }
 
 }  // namespace
 
-TokenizerJson::TokenizerJson() : rest(std::make_unique<json>()) {}
+TokenizerJson::TokenizerJson() : rest(std::make_unique<Json>()) {}
 TokenizerJson::~TokenizerJson() = default;
 TokenizerJson::TokenizerJson(TokenizerJson&&) noexcept = default;
 
@@ -206,7 +206,7 @@ TokenizerJson read_tokenizer_json(std::string_view text, const std::string& wher
   return read(Reader::Shape::kTokenizer, text, where);
 }
 
-std::unique_ptr<json> read_json_tree(std::string_view text, const std::string& where) {
+std::unique_ptr<Json> read_json_tree(std::string_view text, const std::string& where) {
   return std::move(read(Reader::Shape::kTree, text, where).rest);
 }
 

@@ -22,13 +22,13 @@ namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char *kDone = "DONE", *kMark = ".fathom-checkpoint";
 constexpr const char* kStateFile = "state.json";  // no checkpoint is without it
 constexpr size_t kMostDoneBytes = size_t{1} << 20;
 
-Json sum_of(const std::string& path) {
+OrderedJson sum_of(const std::string& path) {
   const auto file = MappedFile::open(path);
   return {{"bytes", file->bytes().size()}, {"crc32c", crc32c(file->bytes())}};
 }
@@ -52,10 +52,10 @@ std::vector<std::string> files_of(const std::string& folder) {
 }
 
 // What DONE lists, or null where it is no list of a checkpoint of this step.
-Json listed_files(const std::string& folder, int64_t step) {
+OrderedJson listed_files(const std::string& folder, int64_t step) {
   const std::string text = read_text_file(folder + "/" + kDone, kMostDoneBytes);
   check_json_depth(text, kDone);
-  const Json done = Json::parse(text, nullptr, false);
+  const OrderedJson done = OrderedJson::parse(text, nullptr, false);
   if (!done.is_object() || !done.contains("files") || !done["files"].is_object()) return nullptr;
   if (!done.contains("step") || done["step"] != step || !done["files"].contains(kStateFile)) return nullptr;
   if (done.contains("crc32c") && done["crc32c"] != crc32c(done["files"].dump())) return nullptr;
@@ -65,7 +65,7 @@ Json listed_files(const std::string& folder, int64_t step) {
 std::string damage_of(const std::string& folder, int64_t step, std::vector<std::string>& files) {
   std::error_code error;
   if (!fs::exists(folder + "/" + kDone, error)) return "it was not finished";
-  const Json listed = listed_files(folder, step);
+  const OrderedJson listed = listed_files(folder, step);
   if (!listed.is_object()) return "its DONE is not as it was written";
   for (const auto& [name, sum] : listed.items()) {
     if (name.empty() || name.find("..") != std::string::npos || name.front() == '/')
@@ -112,11 +112,11 @@ bool is_marked(const std::string& folder) {
 }
 
 void write_done(const std::string& folder, int64_t step) {
-  Json sums = Json::object();
+  OrderedJson sums = OrderedJson::object();
   for (const std::string& name : files_of(folder)) {
     if (!may_change(name)) sums[name] = sum_of(folder + "/" + name);
   }
-  const Json done{{"step", step}, {"crc32c", crc32c(sums.dump())}, {"files", sums}};
+  const OrderedJson done{{"step", step}, {"crc32c", crc32c(sums.dump())}, {"files", sums}};
   write_file_atomically(folder + "/" + kDone, done.dump(1) + "\n");
 }
 
@@ -133,7 +133,7 @@ CheckpointState checkpoint_state(const std::string& folder, int64_t step) {
 std::string foreign_file(const std::string& folder) {
   std::set<std::string, std::less<>> known;
   try {
-    const Json listed = listed_files(folder, checkpoint_step(fs::path(folder).filename().string()));
+    const OrderedJson listed = listed_files(folder, checkpoint_step(fs::path(folder).filename().string()));
     for (const auto& [name, sum] : listed.items()) known.insert(name);
   } catch (const UserError&) {
     return "";  // without a list, none can be told from ours

@@ -12,12 +12,12 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 6> kMayChange{
     "steps", "log_every", "prepare_tokens", "checkpoint.every", "checkpoint.keep", "data_cache"};
 
-void flatten(const Json& json, const std::string& prefix, Json& flat) {
+void flatten(const OrderedJson& json, const std::string& prefix, OrderedJson& flat) {
   for (const auto& [key, value] : json.items()) {
     if (value.is_object())
       flatten(value, prefix + key + ".", flat);
@@ -26,9 +26,9 @@ void flatten(const Json& json, const std::string& prefix, Json& flat) {
   }
 }
 
-Json flattened(const std::string& text) {
-  Json flat = Json::object();
-  flatten(Json::parse(text, nullptr, false, true), "", flat);
+OrderedJson flattened(const std::string& text) {
+  OrderedJson flat = OrderedJson::object();
+  flatten(OrderedJson::parse(text, nullptr, false, true), "", flat);
   return flat;
 }
 
@@ -53,11 +53,11 @@ ModelConfig TrainConfig::default_model() {
 
 Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
   check_json_depth(json_text, where);
-  Json json = Json::parse(json_text, nullptr, false, true);
+  OrderedJson json = OrderedJson::parse(json_text, nullptr, false, true);
   if (!json.is_object()) fail("{}: expected a JSON object", where);
-  Json method{{"name", "dense"}};
+  OrderedJson method{{"name", "dense"}};
   if (json.contains("method")) {
-    method = json["method"].is_string() ? Json{{"name", json["method"]}} : json["method"];
+    method = json["method"].is_string() ? OrderedJson{{"name", json["method"]}} : json["method"];
     json.erase("method");
   }
   Recipe recipe;
@@ -73,7 +73,7 @@ void Recipe::set(const std::string& assignment) {
   const std::string key = assignment.substr(0, equals), value = assignment.substr(equals + 1);
   constexpr std::string_view kMethod = "method.";
   if (key == "method" || key == "method.name") {
-    method = MethodPolicy::from_json(Json{{"name", value}}.dump(), "method");
+    method = MethodPolicy::from_json(OrderedJson{{"name", value}}.dump(), "method");
   } else if (key.rfind(kMethod, 0) == 0) {
     // Through JSON again: the value may name another method, whose part is made then.
     set_field(method->fields(), key.substr(kMethod.size()), value);
@@ -142,15 +142,15 @@ void Recipe::check() const {
 
 std::string Recipe::to_json() const {
   TrainConfig copy = train;
-  Json json = Json::parse(fields_to_json(fields_of(copy)));
-  json["method"] = Json::parse(method->to_json());
+  OrderedJson json = OrderedJson::parse(fields_to_json(fields_of(copy)));
+  json["method"] = OrderedJson::parse(method->to_json());
   return json.dump(2) + "\n";
 }
 
 std::vector<std::string> differing_keys(const std::string& json_a, const std::string& json_b) {
-  const Json a = flattened(json_a), b = flattened(json_b);
+  const OrderedJson a = flattened(json_a), b = flattened(json_b);
   std::vector<std::string> keys;
-  const auto compare = [&](const Json& one, const Json& other, bool both) {
+  const auto compare = [&](const OrderedJson& one, const OrderedJson& other, bool both) {
     for (const auto& [key, value] : one.items()) {
       if (std::find(kMayChange.begin(), kMayChange.end(), key) != kMayChange.end()) continue;
       const auto found = other.find(key);

@@ -7,12 +7,12 @@
 namespace fathom {
 namespace {
 
-constexpr size_t kPieceBytes = size_t{1} << 14;  // of a long document: a piece is sampled like a document
+constexpr size_t kSampledBytes = size_t{1} << 14;  // of a long document: a piece is sampled like a document
 
 // A long plain text in pieces that end with a line, or else with a character.
 void add_pieces(Document document, std::vector<Document>& pieces) {
-  while (!document.rendered && document.text.size() > 2 * kPieceBytes) {
-    size_t size = kPieceBytes;
+  while (!document.rendered && document.text.size() > 2 * kSampledBytes) {
+    size_t size = kSampledBytes;
     const size_t line_end = document.text.rfind('\n', size);
     if (line_end != std::string::npos && line_end > 0) size = line_end;
     while (size < document.text.size() && (document.text[size] & 0xC0) == 0x80) ++size;

@@ -13,11 +13,11 @@
 namespace fathom {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The step of a whole line; -1: it is none.
 int64_t step_of(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
   return json["step"].get<int64_t>();
 }
@@ -57,7 +57,7 @@ void TrainLog::cut(int64_t step) {
 }
 
 void TrainLog::write(int64_t step, const std::vector<std::pair<std::string, double>>& values) {
-  Json line{{"step", step}};
+  OrderedJson line{{"step", step}};
   for (const auto& [name, value] : values) {
     const bool whole = std::floor(value) == value && std::fabs(value) < 1e15;
     if (!std::isfinite(value))

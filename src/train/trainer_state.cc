@@ -18,7 +18,7 @@ namespace fathom {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int64_t kFormatVersion = 1;
 constexpr const char* kMethodFolder = "skip";  // where other verbs look for a model's own method
@@ -34,18 +34,19 @@ bool saved_as_held(const ModelConfig& config) {
 
 // The recipe that a checkpoint was made by, with the names that the method's keys have now.
 std::string saved_recipe(const SavedState& state, MethodPolicy& method) {
-  Json recipe = state.object("recipe");
+  OrderedJson recipe = state.object("recipe");
   if (recipe.contains("method") && recipe["method"].is_object())
-    recipe["method"] = Json::parse(with_new_names(method.fields(), recipe["method"].dump(), state.where()));
+    recipe["method"] =
+        OrderedJson::parse(with_new_names(method.fields(), recipe["method"].dump(), state.where()));
   return recipe.dump();
 }
 
 // Data may lie in another folder than it did. Its content is compared apart (check_inputs).
 std::string with_bare_names(const std::string& recipe) {
-  Json json = Json::parse(recipe);
-  const auto strip = [](Json& holder) {
+  OrderedJson json = OrderedJson::parse(recipe);
+  const auto strip = [](OrderedJson& holder) {
     if (!holder.is_object() || !holder.contains("data") || !holder["data"].is_array()) return;
-    for (Json& file : holder["data"]) {
+    for (OrderedJson& file : holder["data"]) {
       if (file.is_string()) file = fs::path(file.get<std::string>()).filename().string();
     }
   };
@@ -75,8 +76,8 @@ void check_recipe(const SavedState& state, const CheckpointPlace& place, const R
   fail("{} was made by another recipe: these keys differ: {}", place.path, printable(list, 400));
 }
 
-Json sums_json(const NamedSums& sums) {
-  Json list = Json::array();
+OrderedJson sums_json(const NamedSums& sums) {
+  OrderedJson list = OrderedJson::array();
   for (const auto& [name, sum] : sums) list.push_back({name, sum});
   return list;
 }
@@ -143,31 +144,31 @@ void Trainer::save(const std::string& folder) {
         ctx_, folder + "/" + kMethodFolder, *recipe_.method, model,
         {.base_model = recipe_.train.base, .projections = base_projections_, .trained = trained_rule_});
 
-  Json state{{"format_version", kFormatVersion},
-             {"step", progress_.step},
-             {"sample", progress_.sample},
-             {"tokens", progress_.tokens},
-             {"optimizer_steps", optimizer_->steps()},
-             {"mean_loss", progress_.mean_loss},
-             {"best", progress_.best},
-             {"worse", progress_.worse},
-             {"best_step", progress_.best_step},
-             {"ended", progress_.ended},
-             {"best_step_ce", progress_.best_step_ce},
-             {"last_loss", progress_.last.loss},  // null: not measured
-             {"last_ce", progress_.last.ce},
-             {"last_skip_ratio", progress_.last.skip_ratio},
-             {"last_net_flops", progress_.last.net_flops},
-             {"last_validation_ce", progress_.last.validation_ce},
-             {"kernels", kernels_of(ctx_)},
-             {"data_samples", train_.samples()},
-             {"data_tokens", train_.tokens()},
-             {"data_sums", sums_json(data_sums(train_))},
-             {"validation_sums", sums_json(validation_ ? data_sums(*validation_) : NamedSums{})},
-             {"base_sums", sums_json(base_sums_)},
-             {"controllers", Json::array()}};
+  OrderedJson state{{"format_version", kFormatVersion},
+                    {"step", progress_.step},
+                    {"sample", progress_.sample},
+                    {"tokens", progress_.tokens},
+                    {"optimizer_steps", optimizer_->steps()},
+                    {"mean_loss", progress_.mean_loss},
+                    {"best", progress_.best},
+                    {"worse", progress_.worse},
+                    {"best_step", progress_.best_step},
+                    {"ended", progress_.ended},
+                    {"best_step_ce", progress_.best_step_ce},
+                    {"last_loss", progress_.last.loss},  // null: not measured
+                    {"last_ce", progress_.last.ce},
+                    {"last_skip_ratio", progress_.last.skip_ratio},
+                    {"last_net_flops", progress_.last.net_flops},
+                    {"last_validation_ce", progress_.last.validation_ce},
+                    {"kernels", kernels_of(ctx_)},
+                    {"data_samples", train_.samples()},
+                    {"data_tokens", train_.tokens()},
+                    {"data_sums", sums_json(data_sums(train_))},
+                    {"validation_sums", sums_json(validation_ ? data_sums(*validation_) : NamedSums{})},
+                    {"base_sums", sums_json(base_sums_)},
+                    {"controllers", OrderedJson::array()}};
   for (const float* value : recipe_.method->controllers()) state["controllers"].push_back(*value);
-  state["recipe"] = Json::parse(recipe_.to_json());
+  state["recipe"] = OrderedJson::parse(recipe_.to_json());
   write_file_atomically(folder + "/state.json", state.dump(1) + "\n");
 }
 
@@ -194,7 +195,7 @@ bool Trainer::resume() {
 // is wrong with the rest of the checkpoint load() says.
 void Trainer::take_measured() {
   const SavedState state(*found_);
-  const Json recipe = state.object("recipe"), now = Json::parse(recipe_.to_json()).at("method");
+  const OrderedJson recipe = state.object("recipe"), now = OrderedJson::parse(recipe_.to_json()).at("method");
   const auto then = recipe.find("method");
   if (then == recipe.end() || !then->is_object() || !then->contains("name")) return;
   if ((*then)["name"] != recipe_.method->name()) return;

@@ -130,7 +130,7 @@ void AttentionCall::weigh_keys(const Block& block, const Ranges& ranges, int64_t
     return block_.softmax(scores, n, ranges.low, ranges.high, block.rule, partial);
   }
   for (int64_t i = 0; i < n; ++i) {
-    partial[i] = {kNothing, 0.0f};
+    partial[i] = {kNoMaximum, 0.0f};
     if (begin[i] < end[i])
       block_.softmax(scores + i * kKeyBlock, 1, begin[i], end[i], block.rule, partial + i);
   }
@@ -195,7 +195,7 @@ void AttentionCall::run_tile(const QueryTile& tile, int64_t kv_head, AttentionWo
   for (int32_t i = tile.first; i < tile.last; ++i) {
     round_queries(plan_.rows[static_cast<size_t>(i)].row, kv_head * group_, group_);
   }
-  std::fill_n(work.totals, count, Partial{kNothing, 0.0f});
+  std::fill_n(work.totals, count, Partial{kNoMaximum, 0.0f});
   std::fill_n(work.total_sums, count * dim_, 0.0f);
   attend(
       tile, tile.block_begin, tile.block_end,
@@ -227,8 +227,8 @@ void AttentionCall::run_units(const QueryTile& tile, int64_t begin, int64_t end,
         const int64_t base = tile.partials + (unit.block - tile.block_begin) * rows;
         for (int64_t i = 0; i < n; ++i, ++vector) {
           const int64_t at = (base + vector / group_) * heads_ + unit.kv_head * group_ + vector % group_;
-          partials[at] = partial ? partial[i] : Partial{kNothing, 0.0f};
-          if (partials[at].max != kNothing) std::copy_n(sums + i * dim_, dim_, partial_sums + at * dim_);
+          partials[at] = partial ? partial[i] : Partial{kNoMaximum, 0.0f};
+          if (partials[at].max != kNoMaximum) std::copy_n(sums + i * dim_, dim_, partial_sums + at * dim_);
         }
       });
 }
@@ -236,7 +236,7 @@ void AttentionCall::run_units(const QueryTile& tile, int64_t begin, int64_t end,
 void AttentionCall::join(const QueryTile& tile, int32_t row, int64_t head, const Partial* partials,
                          const float* partial_sums, AttentionWork& work) const {
   const int64_t rows = tile.last - tile.first, at = (tile.partials + row - tile.first) * heads_ + head;
-  Partial total{kNothing, 0.0f};
+  Partial total{kNoMaximum, 0.0f};
   std::fill_n(work.sums, dim_, 0.0f);
   block_.join(partials + at, partial_sums + at * dim_, tile.block_end - tile.block_begin, rows * heads_, dim_,
               &total, work.sums);

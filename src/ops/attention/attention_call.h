@@ -10,7 +10,7 @@
 namespace fathom {
 
 static_assert(kBlockKeys == kKeyBlock);
-inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+inline constexpr float kNoMaximum = -std::numeric_limits<float>::infinity();
 
 // A pool of keys or values, read a block at a time.
 struct KvPool {

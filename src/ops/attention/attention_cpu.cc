@@ -23,7 +23,7 @@ void share_out(const AttentionPlan& plan, int64_t kv_heads, std::span<int64_t> l
 }
 
 template <class T>
-T* scratch(Context& ctx, int64_t n) {
+T* arena_array(Context& ctx, int64_t n) {
   return static_cast<T*>(ctx.arena().allocate(static_cast<size_t>(n) * sizeof(T)));
 }
 
@@ -63,7 +63,7 @@ void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvVie
   const AttentionPlan plan =
       plan_attention(ctx, kv, kept, positions, sequence, params.window,
                      {.most_tile_rows = std::min<int64_t>(64, 256 / group), .parts = 8 * team});
-  float* rounded = kv.k.dtype() == DType::kF16 ? scratch<float>(ctx, kept.count * heads * dim) : nullptr;
+  float* rounded = kv.k.dtype() == DType::kF16 ? arena_array<float>(ctx, kept.count * heads * dim) : nullptr;
   const AttentionCall call(dev, q, kv, params, plan, rounded, out);
   dev.counters.add(
       {.madds = static_cast<uint64_t>(plan.pairs * heads * dim * 2), .cache_bytes = plan.cache_bytes});
@@ -76,11 +76,11 @@ void attention_kernel(CpuBackend dev, Context& ctx, const Tensor& q, const KvVie
   const bool split = threads > 1 && items < 4 * threads && kept.count <= kMostSplitRows && plan.blocks > 1;
 
   const int64_t vectors = plan.most_rows * group, floats = AttentionWork::floats(dim, vectors);
-  float* memory = scratch<float>(ctx, floats * threads);
-  int32_t* owner = scratch<int32_t>(ctx, items);
-  share_out(plan, kv_heads, {scratch<int64_t>(ctx, threads), static_cast<size_t>(threads)}, owner);
-  Partial* partials = split ? scratch<Partial>(ctx, plan.partials * heads) : nullptr;
-  float* partial_sums = split ? scratch<float>(ctx, plan.partials * heads * dim) : nullptr;
+  float* memory = arena_array<float>(ctx, floats * threads);
+  int32_t* owner = arena_array<int32_t>(ctx, items);
+  share_out(plan, kv_heads, {arena_array<int64_t>(ctx, threads), static_cast<size_t>(threads)}, owner);
+  Partial* partials = split ? arena_array<Partial>(ctx, plan.partials * heads) : nullptr;
+  float* partial_sums = split ? arena_array<float>(ctx, plan.partials * heads * dim) : nullptr;
 
   for (int64_t row = 0; split && row < kept.count; ++row) call.round_queries(row, 0, heads);
   const auto work = [&](int thread) {

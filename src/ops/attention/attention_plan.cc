@@ -9,7 +9,7 @@ namespace fathom {
 namespace {
 
 template <class T>
-std::span<T> scratch(Context& ctx, int64_t n) {
+std::span<T> arena_span(Context& ctx, int64_t n) {
   return {static_cast<T*>(ctx.arena().allocate(static_cast<size_t>(n) * sizeof(T))), static_cast<size_t>(n)};
 }
 
@@ -25,7 +25,7 @@ std::span<QueryRow> group_by_sequence(Context& ctx, const KeptRows& kept, const 
     ++starts[static_cast<size_t>(s) + 1];
   }
   for (size_t s = 1; s < starts.size(); ++s) starts[s] += starts[s - 1];
-  const std::span<QueryRow> rows = scratch<QueryRow>(ctx, kept.count);
+  const std::span<QueryRow> rows = arena_span<QueryRow>(ctx, kept.count);
   for (int64_t i = 0; i < kept.count; ++i) {
     const auto s = static_cast<size_t>(sequence[kept[i]]);
     rows[static_cast<size_t>(starts[s]++)] = {static_cast<int32_t>(i), 0, 0};
@@ -88,9 +88,9 @@ int64_t choose_tile_rows(int64_t rows, int64_t kv_heads, PlanOptions options) {
 AttentionPlan plan_attention(Context& ctx, const KvView& kv, const KeptRows& kept, const Tensor& positions,
                              const Tensor& sequence, int32_t window, PlanOptions options) {
   const int64_t sequences = kv.entries.dim(0), capacity = kv.entries.dim(1);
-  const std::span<int32_t> starts = scratch<int32_t>(ctx, sequences + 1);
+  const std::span<int32_t> starts = arena_span<int32_t>(ctx, sequences + 1);
   const std::span<QueryRow> rows = group_by_sequence(ctx, kept, sequence.data<int32_t>(), starts);
-  const std::span<QueryTile> tiles = scratch<QueryTile>(ctx, kept.count);
+  const std::span<QueryTile> tiles = arena_span<QueryTile>(ctx, kept.count);
   const auto tile_rows = static_cast<int32_t>(choose_tile_rows(kept.count, kv.k.dim(1), options));
   AttentionPlan plan;
   size_t count = 0;

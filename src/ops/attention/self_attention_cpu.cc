@@ -17,7 +17,7 @@
 namespace fathom {
 namespace {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
 // Rows in groups, one per sequence, order kept within one.
 struct Grouped {
@@ -97,7 +97,7 @@ void scatter(const float* from, const int32_t* rows, int64_t count, int64_t head
     std::copy_n(from + i * dim, dim, to.data<float>() + rows[i] * step + head * dim);
 }
 
-float* scratch(Context& ctx, int64_t n) {
+float* arena_floats(Context& ctx, int64_t n) {
   return static_cast<float*>(ctx.arena().allocate(static_cast<size_t>(n) * sizeof(float)));
 }
 
@@ -151,7 +151,7 @@ class SelfAttention {
     // The products of a strip: scores, dq; dk and dv.
     const int64_t bytes = std::max(
         {panels(kStrip, most, dim_), panels(kStrip, dim_, most), panels(most, dim_, kStrip), int64_t{64}});
-    float* memory = scratch(ctx_, floats * dev_.pool.threads());
+    float* memory = arena_floats(ctx_, floats * dev_.pool.threads());
     auto* room =
         static_cast<std::byte*>(ctx_.arena().allocate(static_cast<size_t>(bytes * dev_.pool.threads())));
     std::atomic<int64_t> next{0};
@@ -257,7 +257,7 @@ void SelfAttention::probabilities(int64_t s, const Strip& strip, Workspace& work
     const float largest = kernels_.max(p + from, seen);
     std::fill(p, p + from, 0.0f);
     std::fill(p + to, p + width, 0.0f);
-    if (largest == kNothing) {
+    if (largest == kHidden) {
       std::fill(p + from, p + to, 0.0f);
       continue;
     }
@@ -380,9 +380,9 @@ void self_attention_gradient_kernel(CpuBackend dev, Context& ctx, const SelfAtte
   const Scene scene(call);
   const int64_t heads = call.q.dim(1), dim = call.q.dim(2), keys = scene.keys.count;
   const ArenaScope scope(ctx);
-  float* dk = gradients.k ? scratch(ctx, heads * keys * dim) : nullptr;
-  float* dv = gradients.v ? scratch(ctx, heads * keys * dim) : nullptr;
-  float* d_bias = gradients.key_bias ? scratch(ctx, heads * keys) : nullptr;
+  float* dk = gradients.k ? arena_floats(ctx, heads * keys * dim) : nullptr;
+  float* dv = gradients.v ? arena_floats(ctx, heads * keys * dim) : nullptr;
+  float* d_bias = gradients.key_bias ? arena_floats(ctx, heads * keys) : nullptr;
   const Tensor d_by_head = d.reshape(call.q.shape());
   const SelfAttention self(dev, ctx, call, scene);
   const SelfAttention::HeadGradients parts{gradients.q, dk, dv, d_bias};

@@ -14,9 +14,9 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kDim = 8;
+constexpr int64_t kHeadDim = 8;
 
-struct Given {
+struct SelfGiven {
   int64_t heads = 4, kv_heads = 2;
   std::vector<int32_t> sequence, positions;  // of the batch's rows
   std::vector<int32_t> queries, keys;        // kept rows; empty and not `some`: all
@@ -27,8 +27,8 @@ struct Given {
 };
 
 // `lengths` sequences one after the other.
-Given batch(std::vector<int32_t> lengths) {
-  Given given;
+SelfGiven batch(std::vector<int32_t> lengths) {
+  SelfGiven given;
   for (size_t s = 0; s < lengths.size(); ++s) {
     for (int32_t i = 0; i < lengths[s]; ++i) {
       given.sequence.push_back(static_cast<int32_t>(s));
@@ -48,63 +48,63 @@ std::vector<int32_t> kept(const std::vector<int32_t>& ids, bool some, size_t row
 // By the batch's rows, kept or not: (rows, heads, dim) and (rows).
 struct Values {
   std::vector<double> q, k, v, bias;
-  explicit Values(const Given& given) {
+  explicit Values(const SelfGiven& given) {
     const auto rows = static_cast<int64_t>(given.sequence.size());
     Rng rng(4);
     const auto fill = [&](std::vector<double>& to, int64_t n) {
       for (int64_t i = 0; i < n; ++i) to.push_back(static_cast<double>(rng.normal()));
     };
-    fill(q, rows * given.heads * kDim);
-    fill(k, rows * given.kv_heads * kDim);
-    fill(v, rows * given.kv_heads * kDim);
+    fill(q, rows * given.heads * kHeadDim);
+    fill(k, rows * given.kv_heads * kHeadDim);
+    fill(v, rows * given.kv_heads * kHeadDim);
     fill(bias, rows);
     for (size_t i = 2; i < bias.size(); i += 5) bias[i] = -INFINITY;
   }
 };
 
-std::vector<double> output_gradient(const Given& given) {
+std::vector<double> output_gradient(const SelfGiven& given) {
   Rng rng(5);
   std::vector<double> d;
-  for (size_t i = 0; i < given.sequence.size() * static_cast<size_t>(given.heads * kDim); ++i)
+  for (size_t i = 0; i < given.sequence.size() * static_cast<size_t>(given.heads * kHeadDim); ++i)
     d.push_back(static_cast<double>(rng.normal()));
   return d;
 }
 
 // The definition: the output of every kept query, by the batch's rows; zeros elsewhere.
-std::vector<double> reference(const Given& given, const Values& x) {
+std::vector<double> reference(const SelfGiven& given, const Values& x) {
   const size_t rows = given.sequence.size(), group = static_cast<size_t>(given.heads / given.kv_heads);
   const auto heads = static_cast<size_t>(given.heads), kv_heads = static_cast<size_t>(given.kv_heads);
-  std::vector<double> out(rows * heads * kDim);
+  std::vector<double> out(rows * heads * kHeadDim);
   const std::vector<int32_t> keys = kept(given.keys, given.some_keys, rows);
   for (const int32_t i : kept(given.queries, given.some_queries, rows)) {
     const auto row = static_cast<size_t>(i);
     for (size_t head = 0; head < heads; ++head) {
-      const size_t at = (row * heads + head) * kDim;
+      const size_t at = (row * heads + head) * kHeadDim;
       double total = 0;
-      std::vector<double> sums(kDim);
+      std::vector<double> sums(kHeadDim);
       for (const int32_t j : keys) {
         const auto key = static_cast<size_t>(j);
         const int32_t distance = given.positions[row] - given.positions[key];
         if (given.sequence[row] != given.sequence[key] || distance < 0) continue;
         if (given.params.window > 0 && distance >= given.params.window) continue;
-        const size_t there = (key * kv_heads + head / group) * kDim;
+        const size_t there = (key * kv_heads + head / group) * kHeadDim;
         double logit = 0;
-        for (size_t c = 0; c < kDim; ++c) logit += x.q[at + c] * x.k[there + c];
+        for (size_t c = 0; c < kHeadDim; ++c) logit += x.q[at + c] * x.k[there + c];
         logit *= given.params.scale;
         const double cap = given.params.soft_cap;
         if (cap > 0) logit = cap * std::tanh(logit / cap);
         if (given.bias) logit += x.bias[key];
         const double p = std::exp(logit);
         total += p;
-        for (size_t c = 0; c < kDim; ++c) sums[c] += p * x.v[there + c];
+        for (size_t c = 0; c < kHeadDim; ++c) sums[c] += p * x.v[there + c];
       }
-      for (size_t c = 0; c < kDim && total > 0; ++c) out[at + c] = sums[c] / total;
+      for (size_t c = 0; c < kHeadDim && total > 0; ++c) out[at + c] = sums[c] / total;
     }
   }
   return out;
 }
 
-double loss(const Given& given, const Values& x) {
+double loss(const SelfGiven& given, const Values& x) {
   const std::vector<double> out = reference(given, x), d = output_gradient(given);
   return std::inner_product(out.begin(), out.end(), d.begin(), 0.0);
 }
@@ -166,16 +166,16 @@ void poison(Context& ctx, int64_t most) {
   }
 }
 
-Result run(const Given& given, bool taped = true) {
+Result run(const SelfGiven& given, bool taped = true) {
   Context ctx({.threads = given.threads});
   Tape tape(Device::kCpu);
   auto recording = taped ? std::make_unique<TapeScope>(ctx, tape) : nullptr;
   const size_t rows = given.sequence.size();
   const auto n = static_cast<int64_t>(rows);
-  if (taped) poison(ctx, n * given.heads * kDim);
+  if (taped) poison(ctx, n * given.heads * kHeadDim);
   const Values x(given);
   Rows queries(ctx, given.queries, given.some_queries, rows), keys(ctx, given.keys, given.some_keys, rows);
-  const Shape q_shape{n, given.heads, kDim}, k_shape{n, given.kv_heads, kDim};
+  const Shape q_shape{n, given.heads, kHeadDim}, k_shape{n, given.kv_heads, kHeadDim};
   const Tensor dq = zeros(q_shape), dk = zeros(k_shape), dv = zeros(k_shape), d_bias = zeros({n});
   const Tensor q = queries.tensor(ctx, x.q, q_shape, dq), k = keys.tensor(ctx, x.k, k_shape, dk),
                v = keys.tensor(ctx, x.v, k_shape, dv);
@@ -199,7 +199,7 @@ Result run(const Given& given, bool taped = true) {
 }
 
 // got: compacted by `ids`; want(i): central difference of element i of the batch's values.
-void check_differences(const Given& given, std::vector<double> Values::*member,
+void check_differences(const SelfGiven& given, std::vector<double> Values::*member,
                        const std::vector<int32_t>& ids, const std::vector<float>& got, const char* name) {
   Values x(given);
   std::vector<double>& values = x.*member;
@@ -217,8 +217,8 @@ void check_differences(const Given& given, std::vector<double> Values::*member,
   }
 }
 
-void check(const Given& given) {
-  const size_t rows = given.sequence.size(), width = static_cast<size_t>(given.heads * kDim);
+void check_self(const SelfGiven& given) {
+  const size_t rows = given.sequence.size(), width = static_cast<size_t>(given.heads * kHeadDim);
   const std::vector<int32_t> queries = kept(given.queries, given.some_queries, rows),
                              keys = kept(given.keys, given.some_keys, rows);
   const Result got = run(given), untaped = run(given, false);
@@ -244,7 +244,7 @@ void check(const Given& given) {
     }
   }
   for (int threads : {2, 3}) {
-    Given other = given;
+    SelfGiven other = given;
     other.threads = threads;
     const Result again = run(other);
     // What is not there stays as it was: zeros in the gradients, anything in the output.
@@ -257,81 +257,81 @@ void check(const Given& given) {
 }
 
 TEST(SelfAttention, OneSequence) {
-  check(batch({1}));
-  check(batch({9}));
-  check(batch({70}));  // more than one strip of queries
+  check_self(batch({1}));
+  check_self(batch({9}));
+  check_self(batch({70}));  // more than one strip of queries
 }
 
 TEST(SelfAttention, EveryGrouping) {
   for (const auto& [heads, kv_heads] : {std::pair{1, 1}, {3, 3}, {3, 1}, {6, 2}}) {
-    Given given = batch({7, 5});
+    SelfGiven given = batch({7, 5});
     given.heads = heads, given.kv_heads = kv_heads;
-    check(given);
+    check_self(given);
   }
 }
 
 TEST(SelfAttention, WindowSoftCapAndBias) {
   for (const int32_t window : {1, 4, 100}) {
-    Given given = batch({11, 3});
+    SelfGiven given = batch({11, 3});
     given.params.window = window;
-    check(given);
+    check_self(given);
   }
-  Given given = batch({11, 3});
+  SelfGiven given = batch({11, 3});
   given.params.soft_cap = 1.5f;
-  check(given);
+  check_self(given);
   given.bias = true;
-  check(given);
+  check_self(given);
   given.params.window = 5;
-  check(given);
-  Given strips = batch({80, 66});
+  check_self(given);
+  SelfGiven strips = batch({80, 66});
   strips.bias = true;
   strips.params.window = 20;
-  check(strips);
+  check_self(strips);
 }
 
 TEST(SelfAttention, KeptQueriesAndKeys) {
-  Given given = batch({6, 1, 5});
+  SelfGiven given = batch({6, 1, 5});
   given.bias = true;
   given.some_queries = given.some_keys = true;
   given.queries = {1, 2, 5, 8, 11};
   given.keys = {0, 2, 3, 4, 9, 10};  // sequence 1 has neither; row 8 sees nothing
-  check(given);
+  check_self(given);
   given.keys = given.queries;
-  check(given);
+  check_self(given);
   given.some_keys = false;
-  check(given);
+  check_self(given);
   given.some_keys = true, given.some_queries = false;
-  check(given);
+  check_self(given);
   given.keys = {};
-  check(given);
+  check_self(given);
   given.some_queries = true, given.queries = {};
-  check(given);
+  check_self(given);
   given.keys = {3};
-  check(given);
+  check_self(given);
 }
 
 // Sequences row by row in turn, positions with gaps.
 TEST(SelfAttention, InterleavedSequences) {
-  Given given;
+  SelfGiven given;
   for (int32_t i = 0; i < 20; ++i) {
     given.sequence.push_back(i % 3 == 2 ? 4 : i % 3);
     given.positions.push_back(2 * i + i % 4);
   }
   given.bias = true;
   given.params.window = 9;
-  check(given);
+  check_self(given);
 }
 
 TEST(SelfAttention, OnlyWhatIsWantedIsComputed) {
   Context ctx({.threads = 1});
   Tape tape(Device::kCpu);
   const TapeScope recording(ctx, tape);
-  const Given given = batch({6});
+  const SelfGiven given = batch({6});
   const Values x(given);
   const auto tensor = [&](const std::vector<double>& values, int64_t heads) {
-    return Tensor::from(ctx, std::vector<float>(values.begin(), values.end()), {6, heads, kDim});
+    return Tensor::from(ctx, std::vector<float>(values.begin(), values.end()), {6, heads, kHeadDim});
   };
-  const Tensor dv = zeros({6, 2, kDim});
+  const Tensor dv = zeros({6, 2, kHeadDim});
   const Tensor out = self_attention(ctx, tensor(x.q, 4), tensor(x.k, 2), parameter(tensor(x.v, 2), dv), {},
                                     RowSet::all(6), RowSet::all(6), Tensor::from(ctx, given.positions, {6}),
                                     Tensor::from(ctx, given.sequence, {6}), given.params);
@@ -339,8 +339,8 @@ TEST(SelfAttention, OnlyWhatIsWantedIsComputed) {
   accumulate(ctx, out, Tensor::from(ctx, std::vector<float>(6 * 32, 1.0f), out.shape()));
   const float zero = 0.0f;
   tape.backward(ctx, Tensor::from(ctx, std::span(&zero, 1), {1}).with_gradient(std::make_shared<Gradient>()));
-  EXPECT_EQ(ctx.counters().total().madds - before, 21u * 4 * kDim * 2);
-  EXPECT_NE(values_of(dv), std::vector<float>(6 * 2 * kDim));
+  EXPECT_EQ(ctx.counters().total().madds - before, 21u * 4 * kHeadDim * 2);
+  EXPECT_NE(values_of(dv), std::vector<float>(6 * 2 * kHeadDim));
 }
 
 TEST(SelfAttention, RefusesWhatDoesNotFit) {

@@ -18,8 +18,9 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kRows = 3, kHeads = 6, kKvHeads = 2, kDim = 32, kWidth = kHeads * kDim, kVocab = 500;
-constexpr int64_t kCapacity = 4096, kPage = 64;
+constexpr int64_t kPassRows = 3, kHeads = 6, kFewHeads = 2, kPassDim = 32, kPassWidth = kHeads * kPassDim,
+                  kVocab = 500;
+constexpr int64_t kLongCapacity = 4096, kLongPage = 64;
 
 Tensor floats(Shape shape) {
   Tensor tensor = Tensor::owned(Device::kCpu, DType::kF32, shape);
@@ -33,33 +34,34 @@ Tensor ints(Shape shape) {
 }
 
 struct Model {
-  Tensor table = floats({kVocab, kWidth}), weight = floats({kWidth}), frequency = floats({kDim / 2});
-  Tensor ids = ints({kRows}), positions = ints({kRows}), sequence = ints({kRows}), kept_ids = ints({kRows}),
-         count = ints({1});
-  KvPages pages{ints({kRows, kCapacity / kPage}), ints({kRows}), kPage};
+  Tensor table = floats({kVocab, kPassWidth}), weight = floats({kPassWidth}),
+         frequency = floats({kPassDim / 2});
+  Tensor ids = ints({kPassRows}), positions = ints({kPassRows}), sequence = ints({kPassRows}),
+         kept_ids = ints({kPassRows}), count = ints({1});
+  KvPages pages{ints({kPassRows, kLongCapacity / kLongPage}), ints({kPassRows}), kLongPage};
   KvView kv;
 
   Model() {
-    kv.k = Tensor::owned(Device::kCpu, DType::kF16, {kRows * kCapacity, kKvHeads, kDim});
-    kv.v = Tensor::owned(Device::kCpu, DType::kF16, {kRows * kCapacity, kKvHeads, kDim});
-    kv.entries = ints({kRows, kCapacity});
-    kv.positions = ints({kRows, kCapacity});
-    kv.lengths = ints({kRows});
+    kv.k = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kFewHeads, kPassDim});
+    kv.v = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kFewHeads, kPassDim});
+    kv.entries = ints({kPassRows, kLongCapacity});
+    kv.positions = ints({kPassRows, kLongCapacity});
+    kv.lengths = ints({kPassRows});
     count.data<int32_t>()[0] = 2;
     kept_ids.data<int32_t>()[1] = 2;
-    for (int32_t i = 0; i < kRows; ++i) sequence.data<int32_t>()[i] = i;
+    for (int32_t i = 0; i < kPassRows; ++i) sequence.data<int32_t>()[i] = i;
     for (int32_t i = 0; i < pages.table.numel(); ++i) pages.table.data<int32_t>()[i] = i;
   }
 
   void step(Context& ctx, int32_t position) {
     const ArenaScope scope(ctx);
-    for (int32_t i = 0; i < kRows; ++i) positions.data<int32_t>()[i] = position;
-    const RowSet all = RowSet::all(kRows), some = RowSet::some(kept_ids, count);
+    for (int32_t i = 0; i < kPassRows; ++i) positions.data<int32_t>()[i] = position;
+    const RowSet all = RowSet::all(kPassRows), some = RowSet::some(kept_ids, count);
     Tensor h = embed(ctx, ids, table);
     const Tensor x = rms_norm(ctx, h, weight);
-    const Tensor q = rope(ctx, x.reshape({kRows, kHeads, kDim}), positions, frequency);
-    const Tensor k =
-        rope(ctx, floats_of(ctx, {kRows, kKvHeads, kDim}), positions, frequency, {RopeStyle::kPairs});
+    const Tensor q = rope(ctx, x.reshape({kPassRows, kHeads, kPassDim}), positions, frequency);
+    const Tensor k = rope(ctx, floats_of(ctx, {kPassRows, kFewHeads, kPassDim}), positions, frequency,
+                          {RopeStyle::kPairs});
     append_kv(ctx, kv, pages, k, k, all, positions, sequence);
     h = add_rows(ctx, h, all,
                  attention(ctx, q, kv, all, positions, sequence, {.scale = 0.2f, .soft_cap = 20.0f}));

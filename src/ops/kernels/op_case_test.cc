@@ -19,7 +19,7 @@
 namespace fathom {
 namespace {
 
-using Values = std::vector<float>;
+using Numbers = std::vector<float>;
 
 // Sets FATHOM_ISA while it lives: a Context reads it when it is made.
 class ForcedIsa {
@@ -78,7 +78,7 @@ Tensor make_input(const OpInput& input, uint32_t index) {
     fill_blocks(rng, input.dtype, tensor.data<std::byte>(), n / traits(input.dtype).block);
     return tensor;
   }
-  Values values(static_cast<size_t>(n));
+  Numbers values(static_cast<size_t>(n));
   for (float& value : values) value = rng.normal() * input.scale;
   const int64_t width = input.shape.last(), bytes = row_bytes(input.dtype, width);
   for (int64_t r = 0; width > 0 && r < n / width; ++r) {
@@ -94,9 +94,9 @@ std::vector<Tensor> moved(Context& ctx, const std::vector<Tensor>& inputs) {
   return there;
 }
 
-Values run(const OpCase& op_case, Context& ctx, std::span<const Tensor> inputs) {
+Numbers run(const OpCase& op_case, Context& ctx, std::span<const Tensor> inputs) {
   const Tensor out = op_case.run(ctx, inputs);
-  Values values(static_cast<size_t>(out.numel()));
+  Numbers values(static_cast<size_t>(out.numel()));
   copy_to_host(ctx, out, values);
   return values;
 }
@@ -108,7 +108,7 @@ Values run(const OpCase& op_case, Context& ctx, std::span<const Tensor> inputs) 
 }
 
 void expect_near(const OpCase& op_case, const std::string& where, std::span<const double> want,
-                 const Values& got) {
+                 const Numbers& got) {
   if (want.size() != got.size()) {
     throw std::runtime_error(
         fmt::format("{}: {}: {} elements, not {}", op_case.name, where, got.size(), want.size()));
@@ -121,7 +121,8 @@ void expect_near(const OpCase& op_case, const std::string& where, std::span<cons
   }
 }
 
-void expect_same_bits(const OpCase& op_case, const std::string& where, const float* want, const Values& got) {
+void expect_same_bits(const OpCase& op_case, const std::string& where, const float* want,
+                      const Numbers& got) {
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::memcmp(want + i, &got[i], sizeof(float)) != 0) differ(op_case, where, i, want[i], got[i]);
   }
@@ -129,13 +130,13 @@ void expect_same_bits(const OpCase& op_case, const std::string& where, const flo
 
 // Every input with as many rows as the first is taken apart with it.
 void check_rows(const OpCase& op_case, const std::string& where, Context& ctx,
-                const std::vector<Tensor>& inputs, const Values& all) {
+                const std::vector<Tensor>& inputs, const Numbers& all) {
   const int64_t rows = inputs[0].dim(0);
   const size_t width = rows ? all.size() / static_cast<size_t>(rows) : 0;
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Tensor> row;
     for (const Tensor& input : inputs) row.push_back(input.dim(0) == rows ? input.rows(r, 1) : input);
-    const Values alone = run(op_case, ctx, row);
+    const Numbers alone = run(op_case, ctx, row);
     expect_same_bits(op_case, fmt::format("{}, row {} alone", where, r),
                      all.data() + static_cast<size_t>(r) * width, alone);
   }
@@ -145,7 +146,7 @@ void check_values(const OpCase& op_case, const std::string& where, Device device
                   const std::vector<Tensor>& inputs, std::span<const double> reference) {
   Context one({.device = device, .threads = 1});
   const std::vector<Tensor> there = moved(one, inputs);
-  const Values all = run(op_case, one, there);
+  const Numbers all = run(op_case, one, there);
   expect_near(op_case, where, reference, all);
   for (const int threads : {2, 3}) {
     Context many({.device = device, .threads = threads});
@@ -168,11 +169,11 @@ class GradientCheck {
   }
 
   void check(const std::string& place, Device device) const {
-    std::vector<Values> first;
+    std::vector<Numbers> first;
     for (const int threads : {1, 2, 3}) {
       Context ctx({.device = device, .threads = threads});
       const std::string where = fmt::format("{}, {} threads", place, threads);
-      const std::vector<Values> fresh = gradients(ctx, false), added = gradients(ctx, true);
+      const std::vector<Numbers> fresh = gradients(ctx, false), added = gradients(ctx, true);
       for (size_t i = 0; i < which_.size(); ++i) {
         const std::string what = fmt::format("{}, gradient of input {}", where, which_[i]);
         compare(what, quotients_[i], fresh[i], 0.0f);
@@ -228,7 +229,7 @@ class GradientCheck {
     }
   }
 
-  std::vector<Values> gradients(Context& ctx, bool there) const {
+  std::vector<Numbers> gradients(Context& ctx, bool there) const {
     const ArenaScope scope(ctx);
     Tape tape(ctx.device());
     const TapeScope taped(ctx, tape);
@@ -246,7 +247,7 @@ class GradientCheck {
       differentiate(ctx, {&out}, loss, [out, r](Context& c, const Tensor&) { accumulate(c, out, r); });
       tape.backward(ctx, loss);
     }
-    std::vector<Values> values;
+    std::vector<Numbers> values;
     for (const size_t i : which_) {
       const Tensor& sum = inputs[i].gradient()->value;
       values.emplace_back(static_cast<size_t>(inputs[i].numel()));
@@ -255,7 +256,7 @@ class GradientCheck {
     return values;
   }
 
-  void compare(const std::string& where, const std::vector<Quotient>& want, const Values& got,
+  void compare(const std::string& where, const std::vector<Quotient>& want, const Numbers& got,
                float there) const {
     for (const Quotient& quotient : want) {
       const double value = double{got[quotient.element]} - double{there};
@@ -270,7 +271,7 @@ class GradientCheck {
   const OpCase& op_case_;
   std::vector<Tensor> inputs_;
   std::vector<size_t> which_;
-  Values random_;
+  Numbers random_;
   std::vector<std::vector<Quotient>> quotients_;
 };
 

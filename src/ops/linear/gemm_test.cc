@@ -17,7 +17,7 @@ namespace {
 
 constexpr GemmLayout kLayouts[] = {GemmLayout::kNN, GemmLayout::kNT, GemmLayout::kTN};
 
-std::unique_ptr<Context> context(int threads, Isa isa = supported_isas().front()) {
+std::unique_ptr<Context> gemm_context(int threads, Isa isa = supported_isas().front()) {
   setenv("FATHOM_ISA", name_of(isa), 1);
   auto ctx = std::make_unique<Context>(ContextOptions{.threads = threads});
   unsetenv("FATHOM_ISA");
@@ -103,22 +103,23 @@ void compare(const Product& p, const Operands& operands, const std::vector<float
   }
 }
 
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+bool same_product(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-void check(const Product& p) {
+void check_product(const Product& p) {
   const Operands operands(p);
   for (const Isa isa : supported_isas()) {
     const std::string what = std::string(name_of(isa)) + " " + std::to_string(p.m) + " " +
                              std::to_string(p.n) + " " + std::to_string(p.k) + " layout " +
                              std::to_string(static_cast<int>(p.layout)) + " precision " +
                              std::to_string(static_cast<int>(p.precision));
-    const std::vector<float> got = run(*context(1, isa), p, operands);
+    const std::vector<float> got = run(*gemm_context(1, isa), p, operands);
     compare(p, operands, got, what);
     if (testing::Test::HasFatalFailure()) return;
     for (const int threads : {2, 3})
-      ASSERT_TRUE(same_bits(run(*context(threads, isa), p, operands), got)) << what << ", " << threads;
+      ASSERT_TRUE(same_product(run(*gemm_context(threads, isa), p, operands), got))
+          << what << ", " << threads;
   }
 }
 
@@ -127,7 +128,7 @@ TEST(Gemm, MatchesTheDefinition) {
                                    {1, 70, 33}, {65, 2, 100}, {40, 97, 64}, {131, 150, 70}};
   for (const GemmLayout layout : kLayouts) {
     for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
-      for (const auto& [m, n, k] : kSizes) check({layout, precision, m, n, k});
+      for (const auto& [m, n, k] : kSizes) check_product({layout, precision, m, n, k});
     }
   }
 }
@@ -136,9 +137,9 @@ TEST(Gemm, MatchesTheDefinition) {
 TEST(Gemm, LargeProducts) {
   for (const GemmLayout layout : kLayouts) {
     for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
-      check({layout, precision, 30, 25, 1601});
-      check({layout, precision, 290, 300, 40});
-      check({layout, precision, 270, 30, 20});
+      check_product({layout, precision, 30, 25, 1601});
+      check_product({layout, precision, 290, 300, 40});
+      check_product({layout, precision, 270, 30, 20});
     }
   }
 }
@@ -146,9 +147,9 @@ TEST(Gemm, LargeProducts) {
 TEST(Gemm, AlphaAndBeta) {
   for (const GemmLayout layout : kLayouts) {
     for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
-      check({layout, precision, 20, 31, 1601, false, false, 0.5f, 1.0f});
-      check({layout, precision, 16, 24, 32, false, false, -2.0f, 0.25f});
-      check({layout, precision, 13, 11, 9, false, false, -2.0f, 0.25f});
+      check_product({layout, precision, 20, 31, 1601, false, false, 0.5f, 1.0f});
+      check_product({layout, precision, 16, 24, 32, false, false, -2.0f, 0.25f});
+      check_product({layout, precision, 13, 11, 9, false, false, -2.0f, 0.25f});
     }
   }
 }
@@ -156,12 +157,12 @@ TEST(Gemm, AlphaAndBeta) {
 TEST(Gemm, Bf16InMemory) {
   for (const GemmLayout layout : kLayouts) {
     for (const auto& [a, b] : {std::pair{true, true}, {true, false}, {false, true}})
-      check({layout, Precision::kBf16, 25, 38, 53, a, b});
+      check_product({layout, Precision::kBf16, 25, 38, 53, a, b});
   }
 }
 
 TEST(Gemm, NothingToSum) {
-  const auto ctx = context(2);
+  const auto ctx = gemm_context(2);
   std::vector<float> c(6, NAN);
   GemmArgs args{GemmLayout::kTN, Precision::kBf16, 2, 3, 0, {}, {}, c.data(), 3};
   gemm(ctx->cpu(), *ctx, args);
@@ -173,7 +174,7 @@ TEST(Gemm, NothingToSum) {
 }
 
 TEST(Gemm, CountsMultiplyAdds) {
-  const auto ctx = context(2);
+  const auto ctx = gemm_context(2);
   const Product p{GemmLayout::kNN, Precision::kF32, 300, 20, 30};
   run(*ctx, p, Operands(p));
   EXPECT_EQ(ctx->counters().total().madds, 300u * 20 * 30);
@@ -183,9 +184,9 @@ TEST(Gemm, CountsMultiplyAdds) {
 TEST(Gemm, F32HasTheSameBitsOnEveryInstructionSet) {
   const Product p{GemmLayout::kNN, Precision::kF32, 33, 45, 900};
   const Operands operands(p);
-  const std::vector<float> want = run(*context(2, Isa::kScalar), p, operands);
+  const std::vector<float> want = run(*gemm_context(2, Isa::kScalar), p, operands);
   for (const Isa isa : supported_isas())
-    EXPECT_TRUE(same_bits(run(*context(2, isa), p, operands), want)) << name_of(isa);
+    EXPECT_TRUE(same_product(run(*gemm_context(2, isa), p, operands), want)) << name_of(isa);
 }
 
 // In the calling thread alone, with its own scratch: the same product.
@@ -196,14 +197,15 @@ TEST(Gemm, InTheCallingThread) {
       for (const Precision precision : {Precision::kF32, Precision::kBf16}) {
         const Product p{GemmLayout::kTN, precision, m, n, k};
         Operands operands(p);
-        const std::vector<float> want = run(*context(2, isa), p, operands);
+        const std::vector<float> want = run(*gemm_context(2, isa), p, operands);
         std::vector<float> scratch(static_cast<size_t>(gemm_scratch_bytes(isa, precision, m, n, k)) /
                                    sizeof(float));
         gemm_in_thread(isa,
                        {p.layout, p.precision, m, n, k, operands.a.view(), operands.b.view(),
                         operands.c.values.data(), operands.c.stride},
                        scratch.data());
-        EXPECT_TRUE(same_bits(operands.c.values, want)) << name_of(isa) << " " << m << " " << n << " " << k;
+        EXPECT_TRUE(same_product(operands.c.values, want))
+            << name_of(isa) << " " << m << " " << n << " " << k;
       }
     }
   }

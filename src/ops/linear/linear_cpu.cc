@@ -16,7 +16,7 @@ constexpr int64_t kColumnGrain = 32;
 static_assert(kColumnGrain % 4 == 0);  // fours stay whole
 
 // Fewer multiply-adds than this wake nobody: a router's one output is done before another thread has begun.
-constexpr int64_t kWorthThreads = 16384;
+constexpr int64_t kLinearWorthThreads = 16384;
 
 size_t padded(size_t bytes) {
   return (bytes + 127) / 128 * 128;
@@ -80,7 +80,7 @@ void run_group(CpuBackend cpu, Context& ctx, const LinearCall& call) {
                       .weight_bytes = static_cast<uint64_t>(x.count > 0 ? w.nbytes() : 0)});
   }
   if (x.count == 0) return;
-  const int team = madds < kWorthThreads ? 1 : cpu.pool.threads();
+  const int team = madds < kLinearWorthThreads ? 1 : cpu.pool.threads();
   const auto threads = static_cast<size_t>(team);
   const ArenaScope scope(ctx);
   const bool shared = team > 1 && prepared_pieces(form, x.count) > 1;

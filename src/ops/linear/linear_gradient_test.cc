@@ -15,7 +15,7 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kRows = 7, kIn = 64;
+constexpr int64_t kGradientRows = 7, kGradientIn = 64;
 
 std::vector<float> random_values(int64_t n, uint64_t seed) {
   Rng rng(seed);
@@ -30,39 +30,39 @@ Tensor owned(const std::vector<float>& values, const Shape& shape, DType dtype =
   return t;
 }
 
-std::vector<float> values_of(const Tensor& t) {
+std::vector<float> host_floats(const Tensor& t) {
   std::vector<float> values(static_cast<size_t>(t.numel()));
   decode_row(t.dtype(), t.raw(), values.data(), t.numel());
   return values;
 }
 
 // x with two weights and a bias on the first one; the loss is Σ of the outputs times fixed numbers.
-struct Scene {
+struct LinearScene {
   std::vector<int64_t> outs = {5, 12};
-  int64_t present = kRows;  // rows of x that are there
+  int64_t present = kGradientRows;  // rows of x that are there
   bool compacted = false;
   DType dtype = DType::kF32;
   bool train_weights = true, train_x = true;
   int threads = 1;
 };
 
-struct Result {
+struct LinearResult {
   std::vector<std::vector<float>> outputs, dw;
   std::vector<float> dx, db;
   Work work;
 };
 
 std::vector<float> x_values() {
-  return random_values(kRows * kIn, 1);
+  return random_values(kGradientRows * kGradientIn, 1);
 }
 std::vector<float> w_values(int64_t out, size_t i) {
-  return random_values(out * kIn, 10 + i);
+  return random_values(out * kGradientIn, 10 + i);
 }
 std::vector<float> b_values(int64_t out) {
   return random_values(out, 20);
 }
 std::vector<float> d_values(int64_t out, size_t i) {
-  return random_values(kRows * out, 30 + i);
+  return random_values(kGradientRows * out, 30 + i);
 }
 
 // Gives the outputs the gradients d, as what comes after them would.
@@ -81,21 +81,21 @@ void start_backward(Context& ctx, const std::vector<Tensor>& outputs) {
   ctx.tape()->backward(ctx, loss);
 }
 
-Result run(const Scene& scene) {
+LinearResult run(const LinearScene& scene) {
   Context ctx({.threads = scene.threads});
   Tape tape(Device::kCpu);
   const TapeScope recording(ctx, tape);
   std::vector<float> xs = x_values();
-  for (size_t i = static_cast<size_t>(scene.present * kIn); i < xs.size(); ++i) xs[i] = NAN;
-  const Tensor dx = Tensor::owned(Device::kCpu, DType::kF32, {kRows, kIn});
+  for (size_t i = static_cast<size_t>(scene.present * kGradientIn); i < xs.size(); ++i) xs[i] = NAN;
+  const Tensor dx = Tensor::owned(Device::kCpu, DType::kF32, {kGradientRows, kGradientIn});
   const auto count = static_cast<int32_t>(scene.present);
-  Tensor x = owned(xs, {kRows, kIn});
+  Tensor x = owned(xs, {kGradientRows, kGradientIn});
   if (scene.compacted) x = x.counted_by(Tensor::from(ctx, std::span(&count, 1), {1}));
   if (scene.train_x) x = parameter(x, dx.counted_like(x));
   std::vector<Tensor> weights, biases, dws, outputs(scene.outs.size());
   const Tensor db = Tensor::owned(Device::kCpu, DType::kF32, {scene.outs[0]});
   for (size_t i = 0; i < scene.outs.size(); ++i) {
-    weights.push_back(owned(w_values(scene.outs[i], i), {scene.outs[i], kIn}, scene.dtype));
+    weights.push_back(owned(w_values(scene.outs[i], i), {scene.outs[i], kGradientIn}, scene.dtype));
     dws.push_back(Tensor::owned(Device::kCpu, DType::kF32, weights[i].shape()));
     if (scene.train_weights) weights[i] = parameter(weights[i], dws[i]);
     biases.push_back(i == 0 ? owned(b_values(scene.outs[0]), {scene.outs[0]}) : Tensor());
@@ -104,9 +104,9 @@ Result run(const Scene& scene) {
   linear_group(ctx, x, weights, biases, outputs);
   const Work before = ctx.counters().total();
   start_backward(ctx, outputs);
-  Result result{{}, {}, values_of(dx), values_of(db), ctx.counters().total() - before};
-  for (const Tensor& out : outputs) result.outputs.push_back(values_of(out));
-  for (const Tensor& dw : dws) result.dw.push_back(values_of(dw));
+  LinearResult result{{}, {}, host_floats(dx), host_floats(db), ctx.counters().total() - before};
+  for (const Tensor& out : outputs) result.outputs.push_back(host_floats(out));
+  for (const Tensor& dw : dws) result.dw.push_back(host_floats(dw));
   return result;
 }
 
@@ -115,15 +115,16 @@ struct Inputs {
   std::vector<float> x = x_values(), w0, w1, bias;
 };
 
-double loss(const Scene& scene, const Inputs& in) {
+double loss(const LinearScene& scene, const Inputs& in) {
   double sum = 0;
   for (size_t i = 0; i < scene.outs.size(); ++i) {
     const std::vector<float> d = d_values(scene.outs[i], i), &w = i == 0 ? in.w0 : in.w1;
     for (int64_t r = 0; r < scene.present; ++r) {
       for (int64_t o = 0; o < scene.outs[i]; ++o) {
         double y = i == 0 ? in.bias[static_cast<size_t>(o)] : 0.0;
-        for (int64_t k = 0; k < kIn; ++k)
-          y += double{in.x[static_cast<size_t>(r * kIn + k)]} * w[static_cast<size_t>(o * kIn + k)];
+        for (int64_t k = 0; k < kGradientIn; ++k)
+          y += double{in.x[static_cast<size_t>(r * kGradientIn + k)]} *
+               w[static_cast<size_t>(o * kGradientIn + k)];
         sum += y * d[static_cast<size_t>(r * scene.outs[i] + o)];
       }
     }
@@ -132,8 +133,8 @@ double loss(const Scene& scene, const Inputs& in) {
 }
 
 // Central differences of the loss at every `step`-th element.
-void check_differences(const Scene& scene, std::vector<float> Inputs::*member, const std::vector<float>& got,
-                       double tolerance, const char* name) {
+void check_differences(const LinearScene& scene, std::vector<float> Inputs::*member,
+                       const std::vector<float>& got, double tolerance, const char* name) {
   Inputs inputs{x_values(), w_values(scene.outs[0], 0), w_values(scene.outs[1], 1), b_values(scene.outs[0])};
   std::vector<float>& values = inputs.*member;
   ASSERT_EQ(values.size(), got.size());
@@ -149,8 +150,8 @@ void check_differences(const Scene& scene, std::vector<float> Inputs::*member, c
   }
 }
 
-void check_gradients(const Scene& scene, double tolerance) {
-  const Result got = run(scene);
+void check_gradients(const LinearScene& scene, double tolerance) {
+  const LinearResult got = run(scene);
   if (scene.train_x) check_differences(scene, &Inputs::x, got.dx, tolerance, "dx");
   if (!scene.train_weights) return;
   check_differences(scene, &Inputs::w0, got.dw[0], tolerance, "dw0");
@@ -177,51 +178,53 @@ TEST(LinearGradient, Bf16IsWithinRounding) {
 // Frozen weights of formats that only decode.
 TEST(LinearGradient, ThroughFrozenWeightsOfAnyFormat) {
   for (const DType dtype : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_1}) {
-    const Scene scene{.dtype = dtype, .train_weights = false};
-    const Result got = run(scene);
+    const LinearScene scene{.dtype = dtype, .train_weights = false};
+    const LinearResult got = run(scene);
     Inputs inputs{x_values(), {}, {}, b_values(5)};
-    std::vector<double> want(static_cast<size_t>(kRows * kIn));
+    std::vector<double> want(static_cast<size_t>(kGradientRows * kGradientIn));
     for (size_t i = 0; i < 2; ++i) {
       const int64_t out = scene.outs[i];
-      const std::vector<float> w = values_of(owned(w_values(out, i), {out, kIn}, dtype)),
+      const std::vector<float> w = host_floats(owned(w_values(out, i), {out, kGradientIn}, dtype)),
                                d = d_values(out, i);
-      for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t r = 0; r < kGradientRows; ++r) {
         for (int64_t o = 0; o < out; ++o) {
-          for (int64_t k = 0; k < kIn; ++k)
-            want[static_cast<size_t>(r * kIn + k)] +=
-                double{d[static_cast<size_t>(r * out + o)]} * w[static_cast<size_t>(o * kIn + k)];
+          for (int64_t k = 0; k < kGradientIn; ++k)
+            want[static_cast<size_t>(r * kGradientIn + k)] +=
+                double{d[static_cast<size_t>(r * out + o)]} * w[static_cast<size_t>(o * kGradientIn + k)];
         }
       }
     }
     for (size_t i = 0; i < want.size(); ++i)
       ASSERT_NEAR(got.dx[i], want[i], 0.1) << name_of(dtype) << " " << i;
-    EXPECT_EQ(got.dw[0], std::vector<float>(5 * kIn)) << "frozen weights get no gradient";
-    EXPECT_EQ(got.work.madds, static_cast<uint64_t>(kRows * kIn * 17));
+    EXPECT_EQ(got.dw[0], std::vector<float>(5 * kGradientIn)) << "frozen weights get no gradient";
+    EXPECT_EQ(got.work.madds, static_cast<uint64_t>(kGradientRows * kGradientIn * 17));
   }
 }
 
 TEST(LinearGradient, RowsThatAreNotThereAreNeverRead) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int64_t present : {int64_t{0}, int64_t{1}, kRows - 1}) {
-      const Result got = run({.present = present, .compacted = true, .dtype = dtype});
-      for (size_t i = 0; i < static_cast<size_t>(present * kIn); ++i) ASSERT_TRUE(std::isfinite(got.dx[i]));
-      for (size_t i = static_cast<size_t>(present * kIn); i < got.dx.size(); ++i) ASSERT_EQ(got.dx[i], 0.0f);
+    for (const int64_t present : {int64_t{0}, int64_t{1}, kGradientRows - 1}) {
+      const LinearResult got = run({.present = present, .compacted = true, .dtype = dtype});
+      for (size_t i = 0; i < static_cast<size_t>(present * kGradientIn); ++i)
+        ASSERT_TRUE(std::isfinite(got.dx[i]));
+      for (size_t i = static_cast<size_t>(present * kGradientIn); i < got.dx.size(); ++i)
+        ASSERT_EQ(got.dx[i], 0.0f);
       for (const auto& dw : got.dw) {
         for (const float value : dw) ASSERT_TRUE(std::isfinite(value));
       }
       for (const float value : got.db) ASSERT_TRUE(std::isfinite(value));
-      EXPECT_EQ(got.work.madds, static_cast<uint64_t>(present * kIn * 17 * 2));
+      EXPECT_EQ(got.work.madds, static_cast<uint64_t>(present * kGradientIn * 17 * 2));
     }
   }
 }
 
 TEST(LinearGradient, TheSameAtAnyThreadCount) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Scene scene{.outs = {300, 170}, .dtype = dtype};
-    Scene other = scene;
-    const Result one = run(scene);
+    const LinearScene scene{.outs = {300, 170}, .dtype = dtype};
+    LinearScene other = scene;
+    const LinearResult one = run(scene);
     for (other.threads = 2; other.threads < 4; ++other.threads) {
-      const Result got = run(other);
+      const LinearResult got = run(other);
       EXPECT_EQ(got.dx, one.dx);
       EXPECT_EQ(got.dw, one.dw);
       EXPECT_EQ(got.db, one.db);
@@ -236,33 +239,34 @@ TEST(LinearGradient, AddsUp) {
     Context ctx({.threads = 2});
     Tape tape(Device::kCpu);
     const TapeScope recording(ctx, tape);
-    const Tensor x = owned(x_values(), {kRows, kIn}),
-                 place = Tensor::owned(Device::kCpu, DType::kF32, {5, kIn}),
+    const Tensor x = owned(x_values(), {kGradientRows, kGradientIn}),
+                 place = Tensor::owned(Device::kCpu, DType::kF32, {5, kGradientIn}),
                  bias_place = Tensor::owned(Device::kCpu, DType::kF32, {5});
-    Tensor weight = owned(w_values(5, 0), {5, kIn}), bias = owned(b_values(5), {5});
+    Tensor weight = owned(w_values(5, 0), {5, kGradientIn}), bias = owned(b_values(5), {5});
     weight = own ? parameter(weight, place) : weight.with_gradient(std::make_shared<Gradient>());
     bias = own ? parameter(bias, bias_place) : bias.with_gradient(std::make_shared<Gradient>());
     start_backward(ctx, {linear(ctx, x, weight, bias)});
-    const std::vector<float> once = values_of(weight.gradient()->value),
-                             b = values_of(bias.gradient()->value);
+    const std::vector<float> once = host_floats(weight.gradient()->value),
+                             b = host_floats(bias.gradient()->value);
     start_backward(ctx, {linear(ctx, x, weight, bias)});
-    const std::vector<float> twice = values_of(weight.gradient()->value);
+    const std::vector<float> twice = host_floats(weight.gradient()->value);
     for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(twice[i], 2 * once[i], 1e-4);
-    for (size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(values_of(bias.gradient()->value)[i], 2 * b[i], 1e-4);
+    for (size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(host_floats(bias.gradient()->value)[i], 2 * b[i], 1e-4);
   }
 }
 
 TEST(LinearGradient, NothingChangesWithoutATape) {
   Context ctx({.threads = 2});
-  const Tensor x = owned(x_values(), {kRows, kIn}), weight = owned(w_values(5, 0), {5, kIn});
-  const std::vector<float> want = values_of(linear(ctx, x, weight));
+  const Tensor x = owned(x_values(), {kGradientRows, kGradientIn}),
+               weight = owned(w_values(5, 0), {5, kGradientIn});
+  const std::vector<float> want = host_floats(linear(ctx, x, weight));
   Tape tape(Device::kCpu);
   {
     const TapeScope recording(ctx, tape);
     const Tensor out = linear(ctx, x, weight);
     EXPECT_EQ(out.gradient(), nullptr);
   }
-  EXPECT_EQ(values_of(linear(ctx, x, weight)), want);
+  EXPECT_EQ(host_floats(linear(ctx, x, weight)), want);
 }
 
 // Activations in bf16 are what a bf16 weight's gradient keeps: x itself can go.
@@ -270,28 +274,28 @@ TEST(LinearGradient, KeepsHalfOfTheActivations) {
   Context ctx({.threads = 1});
   Tape tape(Device::kCpu);
   const TapeScope recording(ctx, tape);
-  const Tensor dw = Tensor::owned(Device::kCpu, DType::kF32, {5, kIn});
-  const Tensor weight = parameter(owned(w_values(5, 0), {5, kIn}, DType::kBF16), dw);
+  const Tensor dw = Tensor::owned(Device::kCpu, DType::kF32, {5, kGradientIn});
+  const Tensor weight = parameter(owned(w_values(5, 0), {5, kGradientIn}, DType::kBF16), dw);
   std::weak_ptr<const void> memory;
   Tensor out;
   {
-    const Tensor x = Tensor::from(ctx, x_values(), {kRows, kIn});
+    const Tensor x = Tensor::from(ctx, x_values(), {kGradientRows, kGradientIn});
     memory = x.owner();
     out = linear(ctx, x, weight);
   }
   EXPECT_TRUE(memory.expired());
   start_backward(ctx, {out});
-  EXPECT_NE(values_of(dw), std::vector<float>(5 * kIn));
+  EXPECT_NE(host_floats(dw), std::vector<float>(5 * kGradientIn));
 }
 
 TEST(LinearGradient, RefusesToTrainBlockFormats) {
   Context ctx({.threads = 1});
   Tape tape(Device::kCpu);
   const TapeScope recording(ctx, tape);
-  const Tensor weight = owned(w_values(5, 0), {5, kIn}, DType::kQ8_0);
-  const Tensor dw = Tensor::owned(Device::kCpu, DType::kF32, {5, kIn});
+  const Tensor weight = owned(w_values(5, 0), {5, kGradientIn}, DType::kQ8_0);
+  const Tensor dw = Tensor::owned(Device::kCpu, DType::kF32, {5, kGradientIn});
   try {
-    linear(ctx, owned(x_values(), {kRows, kIn}), parameter(weight, dw));
+    linear(ctx, owned(x_values(), {kGradientRows, kGradientIn}), parameter(weight, dw));
     FAIL();
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(), "linear: a weight with a gradient must be f32 or bf16, got q8_0");

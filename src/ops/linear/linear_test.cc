@@ -18,7 +18,7 @@ constexpr DType kWeightTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16, DTyp
                                   DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
                                   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 
-std::vector<float> decoded(const Tensor& weight) {
+std::vector<float> decoded_weight(const Tensor& weight) {
   const int64_t rows = weight.dim(0), width = weight.dim(1);
   std::vector<float> values(static_cast<size_t>(rows * width));
   for (int64_t r = 0; r < rows; ++r) {
@@ -29,7 +29,7 @@ std::vector<float> decoded(const Tensor& weight) {
 }
 
 std::vector<double> product(const Tensor& x, const Tensor& weight, const float* bias) {
-  const std::vector<float> w = decoded(weight);
+  const std::vector<float> w = decoded_weight(weight);
   const int64_t width = x.dim(1);
   std::vector<double> out;
   for (int64_t r = 0; r < x.dim(0); ++r) {
@@ -111,7 +111,7 @@ Tensor random_rows(int64_t rows, int64_t width) {
   return x;
 }
 
-std::vector<float> values_of(const Tensor& t) {
+std::vector<float> floats_of(const Tensor& t) {
   return {t.data<float>(), t.data<float>() + t.numel()};
 }
 
@@ -157,7 +157,7 @@ TEST(Linear, SuperBlockFormatsMatchTheDefinition) {
   for (DType dtype : {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
     const Tensor x = random_rows(5, 768), weight = random_weight(dtype, 37, 768);
     Context ctx({.threads = 2});
-    const std::vector<float> got = values_of(linear(ctx, x, weight));
+    const std::vector<float> got = floats_of(linear(ctx, x, weight));
     const std::vector<double> want = product(x, weight, nullptr);
     double size =
         0.0;  // the rows hold outliers: int8 blocks keep about 2 % of the size (bounds: kernel_checks)
@@ -180,7 +180,7 @@ TEST(Linear, AGroupIsItsMembers) {
       Tensor outputs[3];
       linear_group(ctx, x, weights, biases, outputs);
       for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(values_of(outputs[i]), values_of(linear(ctx, x, weights[i], biases[i])))
+        EXPECT_EQ(floats_of(outputs[i]), floats_of(linear(ctx, x, weights[i], biases[i])))
             << name_of(second) << " " << i;
       }
     }
@@ -195,9 +195,9 @@ TEST(Linear, StridedRowsAreRows) {
     Tensor dense = Tensor::owned(Device::kCpu, DType::kF32, {6, 64});
     for (int64_t r = 0; r < 6; ++r)
       std::memcpy(dense.data<float>() + 64 * r, wide.data<float>() + 160 * r + 32, 256);
-    EXPECT_EQ(values_of(linear(ctx, part, weight)), values_of(linear(ctx, dense, weight))) << name_of(dtype);
-    EXPECT_EQ(values_of(linear(ctx, part.rows(4, 1), weight)),
-              values_of(linear(ctx, dense.rows(4, 1), weight)));
+    EXPECT_EQ(floats_of(linear(ctx, part, weight)), floats_of(linear(ctx, dense, weight))) << name_of(dtype);
+    EXPECT_EQ(floats_of(linear(ctx, part.rows(4, 1), weight)),
+              floats_of(linear(ctx, dense.rows(4, 1), weight)));
   }
 }
 
@@ -209,7 +209,7 @@ TEST(Linear, NoRowsOneBlockAndValuesThatAreNotFinite) {
     EXPECT_EQ(linear(ctx, random_rows(0, in), weight).shape(), (Shape{0, 5}));
     Tensor x = random_rows(3, in);
     x.data<float>()[in] = NAN;
-    const std::vector<float> out = values_of(linear(ctx, x, weight));
+    const std::vector<float> out = floats_of(linear(ctx, x, weight));
     for (size_t i = 0; i < out.size(); ++i)
       EXPECT_EQ(std::isnan(out[i]), i / 5 == 1) << name_of(dtype) << " " << i;
   }

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kOut = 70, kIn = 50, kRank = 5;
 constexpr float kScale = 0.75f;
 
-std::vector<float> normals(int64_t count, uint32_t stream) {
+std::vector<float> normal_floats(int64_t count, uint32_t stream) {
   Rng rng(3, {stream, 0, 0});
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = rng.normal();
@@ -33,8 +33,8 @@ double product_at(const std::vector<float>& a, const std::vector<float>& b, int6
 }
 
 TEST(LowRank, IsAddedToTheMatrixAndRoundedOnce) {
-  const std::vector<float> w = normals(kOut * kIn, 0), a = normals(kRank * kIn, 1),
-                           b = normals(kOut * kRank, 2);
+  const std::vector<float> w = normal_floats(kOut * kIn, 0), a = normal_floats(kRank * kIn, 1),
+                           b = normal_floats(kOut * kRank, 2);
   Tensor host = Tensor::owned(Device::kCpu, DType::kBF16, {kOut, kIn});
   for (size_t i = 0; i < w.size(); ++i) host.data<uint16_t>()[i] = bf16_of_f32(w[i]);
   for (const auto& ctx : every_device()) {
@@ -58,7 +58,8 @@ TEST(LowRank, IsAddedToTheMatrixAndRoundedOnce) {
 // bf16.
 TEST(LowRank, IsRoundedToWhatABlockFormatHolds) {
   constexpr int64_t kWide = 96;  // three blocks
-  const std::vector<float> w = normals(kOut * kWide, 0), a(kRank * kWide, 0.0f), b = normals(kOut * kRank, 2);
+  const std::vector<float> w = normal_floats(kOut * kWide, 0), a(kRank * kWide, 0.0f),
+                           b = normal_floats(kOut * kRank, 2);
   for (const DType type : {DType::kF32, DType::kBF16}) {
     Tensor host = Tensor::owned(Device::kCpu, type, {kOut, kWide});
     std::vector<float> want(w.size());
@@ -92,18 +93,18 @@ TEST(LowRank, IsRoundedToWhatABlockFormatHolds) {
 TEST(LowRank, RowsOfHalfABlockAreNotRounded) {
   Context ctx;
   const ArenaScope scope(ctx);
-  const Tensor w = Tensor::from(ctx, normals(kOut * kIn, 0), {kOut, kIn});
+  const Tensor w = Tensor::from(ctx, normal_floats(kOut * kIn, 0), {kOut, kIn});
   Tensor out = Tensor::empty(ctx, DType::kF32, {kOut, kIn});
-  EXPECT_THROW(merge_low_rank(ctx, w, Tensor::from(ctx, normals(kRank * kIn, 1), {kRank, kIn}),
-                              Tensor::from(ctx, normals(kOut * kRank, 2), {kOut, kRank}), kScale,
+  EXPECT_THROW(merge_low_rank(ctx, w, Tensor::from(ctx, normal_floats(kRank * kIn, 1), {kRank, kIn}),
+                              Tensor::from(ctx, normal_floats(kOut * kRank, 2), {kOut, kRank}), kScale,
                               MergeRounding::kQ4_1, out),
                UserError);
 }
 
 // The gradient of Σ dw · (scale · B A) by a and b.
 TEST(LowRank, GradientsGoBackToTheFactorsAndAddUp) {
-  const std::vector<float> dw = normals(kOut * kIn, 4), a = normals(kRank * kIn, 1),
-                           b = normals(kOut * kRank, 2);
+  const std::vector<float> dw = normal_floats(kOut * kIn, 4), a = normal_floats(kRank * kIn, 1),
+                           b = normal_floats(kOut * kRank, 2);
   for (const auto& ctx : every_device()) {
     const ArenaScope scope(*ctx);
     Tensor da = Tensor::from(*ctx, std::vector<float>(a.size(), 1.0f), {kRank, kIn});

@@ -6,7 +6,7 @@
 namespace fathom {
 namespace {
 
-void expect_matrix(const Tensor& x, const char* op, const char* name) {
+void expect_f32_matrix(const Tensor& x, const char* op, const char* name) {
   if (!x.defined() || x.dtype() != DType::kF32 || x.rank() != 2 || !x.is_contiguous() || x.row_count())
     fail("{}: {} must be dense f32 (rows, columns), all rows there, got {} {}", op, name, name_of(x.dtype()),
          to_string(x.shape()));
@@ -15,8 +15,8 @@ void expect_matrix(const Tensor& x, const char* op, const char* name) {
 }  // namespace
 
 Tensor transposed_product(Context& ctx, const Tensor& a, const Tensor& b) {
-  expect_matrix(a, "transposed_product", "a");
-  expect_matrix(b, "transposed_product", "b");
+  expect_f32_matrix(a, "transposed_product", "a");
+  expect_f32_matrix(b, "transposed_product", "b");
   if (a.dim(0) != b.dim(0)) fail("transposed_product: {} rows and {}", a.dim(0), b.dim(0));
   Tensor out = Tensor::empty(ctx, DType::kF32, {a.dim(1), b.dim(1)});
   on_device(ctx, [&](auto dev) { linear_dw_kernel(dev, ctx, a, b, DType::kF32, 0.0f, out); });
@@ -24,7 +24,7 @@ Tensor transposed_product(Context& ctx, const Tensor& a, const Tensor& b) {
 }
 
 Tensor sum_rows(Context& ctx, const Tensor& x) {
-  expect_matrix(x, "sum_rows", "x");
+  expect_f32_matrix(x, "sum_rows", "x");
   Tensor out = Tensor::empty(ctx, DType::kF32, {x.dim(1)});
   on_device(ctx, [&](auto dev) { linear_db_kernel(dev, ctx, x, 0.0f, out); });
   return out;

@@ -9,7 +9,7 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kPiece = 512;  // elements whose exponentials stay in the nearest cache
+constexpr int64_t kLossPiece = 512;  // elements whose exponentials stay in the nearest cache
 
 // Σ w · loss(row), the rows of weight 0 left out; losses in parallel, their sum in row order.
 template <class Fn>
@@ -46,10 +46,10 @@ void fill_gradient(CpuBackend dev, const FloatRows& rows, const Tensor& weights,
 // log Σ eˣ: exponentials in f32, their sum in f64 (four chains, joined in order).
 double log_sum_exp(const RowKernels& kernels, const float* x, int64_t n) {
   const float largest = kernels.max(x, n);
-  float power[kPiece];
+  float power[kLossPiece];
   double sum[4] = {};
-  for (int64_t at = 0; at < n; at += kPiece) {
-    const int64_t count = std::min(kPiece, n - at);
+  for (int64_t at = 0; at < n; at += kLossPiece) {
+    const int64_t count = std::min(kLossPiece, n - at);
     kernels.exp_less(x + at, largest, power, count);
     for (int64_t i = 0; i < count; ++i) sum[i % 4] += static_cast<double>(power[i]);
   }
@@ -80,8 +80,8 @@ void cross_entropy_gradient_kernel(CpuBackend dev, const Tensor& logits, const T
   const FloatRows rows(logits);
   const auto exp_less = row_kernels(dev.isa).exp_less;
   fill_gradient(dev, rows, weights, d, d_logits, [&](int64_t r, float scale, float* to) {
-    for (int64_t at = 0; at < rows.width; at += kPiece) {
-      const int64_t end = std::min(at + kPiece, rows.width);
+    for (int64_t at = 0; at < rows.width; at += kLossPiece) {
+      const int64_t end = std::min(at + kLossPiece, rows.width);
       exp_less(rows[r] + at, log_sums.data<float>()[r], to + at, end - at);
       for (int64_t i = at; i < end; ++i) to[i] *= scale;
     }
@@ -98,10 +98,10 @@ void kl_divergence_kernel(CpuBackend dev, const Tensor& teacher, const Tensor& s
     const double t_sum = log_sum_exp(kernels, t[r], t.width), s_sum = log_sum_exp(kernels, s[r], s.width);
     t_sums[r] = static_cast<float>(t_sum);
     s_sums[r] = static_cast<float>(s_sum);
-    float p[kPiece];
+    float p[kLossPiece];
     double distance[4] = {};  // Σ p (t − s)
-    for (int64_t at = 0; at < t.width; at += kPiece) {
-      const int64_t count = std::min(kPiece, t.width - at);
+    for (int64_t at = 0; at < t.width; at += kLossPiece) {
+      const int64_t count = std::min(kLossPiece, t.width - at);
       kernels.exp_less(t[r] + at, t_sums[r], p, count);
       for (int64_t i = 0; i < count; ++i) {
         const double apart = static_cast<double>(t[r][at + i]) - static_cast<double>(s[r][at + i]);
@@ -119,9 +119,9 @@ void kl_divergence_gradient_kernel(CpuBackend dev, const Tensor& teacher, const 
   const auto exp_less = row_kernels(dev.isa).exp_less;
   const float *t_sums = log_sums.data<float>(), *s_sums = t_sums + teacher.dim(0);
   fill_gradient(dev, s, weights, d, d_student, [&](int64_t r, float scale, float* to) {
-    float p[kPiece];
-    for (int64_t at = 0; at < s.width; at += kPiece) {
-      const int64_t count = std::min(kPiece, s.width - at);
+    float p[kLossPiece];
+    for (int64_t at = 0; at < s.width; at += kLossPiece) {
+      const int64_t count = std::min(kLossPiece, s.width - at);
       exp_less(t[r] + at, t_sums[r], p, count);
       exp_less(s[r] + at, s_sums[r], to + at, count);
       for (int64_t i = 0; i < count; ++i) to[at + i] = scale * (to[at + i] - p[i]);

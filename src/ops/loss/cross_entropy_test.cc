@@ -142,7 +142,7 @@ TEST(MeanSquared, MatchesTheDefinition) {
   check(squared_case(0, 3));
 }
 
-struct Scene {
+struct PairScene {
   Context ctx{{.threads = 2}};
   Tape tape{Device::kCpu};
   Tensor sum = Tensor::owned(Device::kCpu, DType::kF32, {2, 3});
@@ -151,7 +151,7 @@ struct Scene {
 
 // A row without weight may hold anything, its target too.
 TEST(CrossEntropy, RowsOfWeightZeroAreNotRead) {
-  Scene scene;
+  PairScene scene;
   scene.logits[4] = NAN;
   const TapeScope taped(scene.ctx, scene.tape);
   const Tensor loss = cross_entropy(scene.ctx, parameter(floats(scene.ctx, scene.logits, {2, 3}), scene.sum),
@@ -167,7 +167,7 @@ TEST(CrossEntropy, RowsOfWeightZeroAreNotRead) {
 // The logits' memory becomes their gradient when nobody else holds it, and only then.
 TEST(CrossEntropy, TheGradientTakesTheLogitsMemory) {
   for (const bool held : {false, true}) {
-    Scene scene;
+    PairScene scene;
     const TapeScope taped(scene.ctx, scene.tape);
     const Tensor targets = ints(scene.ctx, {0, 1}), weights = floats(scene.ctx, {1, 2});
     const void* memory = nullptr;

@@ -53,7 +53,7 @@ std::vector<double> log_probs(const Tensor& x, const std::vector<float>& weight,
   return y;
 }
 
-std::vector<float> decoded(const Tensor& weight) {
+std::vector<float> decoded_rows(const Tensor& weight) {
   std::vector<float> values(static_cast<size_t>(weight.numel()));
   const int64_t width = weight.dim(1), bytes = row_bytes(weight.dtype(), width);
   for (int64_t r = 0; r < weight.dim(0); ++r)
@@ -92,7 +92,7 @@ OpCase entropy_case(const LossCase& c) {
               },
           .reference =
               [=](std::span<const Tensor> in) {
-                const std::vector<float> weight = decoded(in[1]);
+                const std::vector<float> weight = decoded_rows(in[1]);
                 double sum = 0;
                 each_row(c, [&](int64_t r) {
                   const auto target = static_cast<size_t>(in[2].data<int32_t>()[r]);
@@ -120,7 +120,7 @@ OpCase kl_case(const LossCase& c, float teacher_cap = 0) {
               },
           .reference =
               [=](std::span<const Tensor> in) {
-                const std::vector<float> teacher = decoded(in[1]), student = decoded(in[3]);
+                const std::vector<float> teacher = decoded_rows(in[1]), student = decoded_rows(in[3]);
                 double sum = 0;
                 each_row(c, [&](int64_t r) {
                   const std::vector<double> t = log_probs(in[0], teacher, teacher_cap, r),
@@ -162,7 +162,7 @@ TEST(OutputKl, MatchesTheDefinition) {
 
 // Against linear(), soft_cap(), cross_entropy() and kl_divergence(), where a weight may be of any format and
 // learn in bf16.
-struct Scene {
+struct LossScene {
   DType type = DType::kF32;
   bool kl = false, frozen = false, x_learns = true;
   float cap = 0;
@@ -172,13 +172,13 @@ struct Scene {
   float d = 1;               // gradient of the loss
 };
 
-struct Result {
+struct LossResult {
   float loss = 0;
   std::vector<float> dx, dw;
   Work work;
 };
 
-std::vector<float> normals(int64_t n, uint32_t seed, float scale = 1) {
+std::vector<float> normal_values(int64_t n, uint32_t seed, float scale = 1) {
   Rng rng(71, {seed, 0, 0});
   std::vector<float> values(static_cast<size_t>(n));
   for (float& value : values) value = rng.normal() * scale;
@@ -199,8 +199,8 @@ Tensor composed_logits(Context& ctx, const OutputRows& rows) {
 }
 
 // x's values are those of bf16: whether they are rounded makes no difference.
-OutputRows rows_of(Context& ctx, const Scene& s, uint32_t seed, const Tensor& count) {
-  std::vector<float> values = normals(s.rows * s.width, seed);
+OutputRows rows_of(Context& ctx, const LossScene& s, uint32_t seed, const Tensor& count) {
+  std::vector<float> values = normal_values(s.rows * s.width, seed);
   for (float& value : values) {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
@@ -210,13 +210,15 @@ OutputRows rows_of(Context& ctx, const Scene& s, uint32_t seed, const Tensor& co
   if (s.present >= 0) std::fill(values.begin() + s.present * s.width, values.end(), NAN);
   Tensor x = encoded(ctx, values, {s.rows, s.width}, s.states_bf16 ? DType::kBF16 : DType::kF32);
   if (count) x = x.counted_by(count);
-  return {x, encoded(ctx, normals(s.vocab * s.width, seed + 1, 0.2f), {s.vocab, s.width}, s.type), s.cap};
+  return {x, encoded(ctx, normal_values(s.vocab * s.width, seed + 1, 0.2f), {s.vocab, s.width}, s.type),
+          s.cap};
 }
 
 // Every fifth row has weight 0, and a target that is none.
-Tensor loss_of(Context& ctx, const Scene& s, const OutputRows& student, const Tensor& count, bool composed) {
+Tensor loss_of(Context& ctx, const LossScene& s, const OutputRows& student, const Tensor& count,
+               bool composed) {
   std::vector<int32_t> targets;
-  std::vector<float> weights = normals(s.rows, 9, 0.1f);
+  std::vector<float> weights = normal_values(s.rows, 9, 0.1f);
   for (int32_t r = 0; r < s.rows; ++r) {
     targets.push_back(r % 5 == 2 ? -100 : static_cast<int32_t>(r * 7 % s.vocab));
     if (r % 5 == 2) weights[static_cast<size_t>(r)] = 0;
@@ -245,7 +247,7 @@ std::vector<float> host_floats(Context& ctx, const Tensor& tensor) {
   return values;
 }
 
-Result run(Context& ctx, const Scene& s, bool composed) {
+LossResult run(Context& ctx, const LossScene& s, bool composed) {
   Tape tape(ctx.device());
   const TapeScope taped(ctx, tape);
   const Work before = ctx.counters().total();
@@ -255,7 +257,7 @@ Result run(Context& ctx, const Scene& s, bool composed) {
   if (s.x_learns) student.x = student.x.with_gradient(std::make_shared<Gradient>());
   if (!s.frozen) student.weight = parameter(student.weight, dw);
   const Tensor out = loss_of(ctx, s, student, count, composed);
-  Result result;
+  LossResult result;
   result.loss = host_values(ctx, out)[0];
   accumulate(ctx, out, floats(ctx, {s.d}));
   tape.backward(ctx, floats(ctx, {0.0f}).with_gradient(std::make_shared<Gradient>()));
@@ -281,12 +283,12 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
   EXPECT_LE(std::sqrt(far), tolerance * std::sqrt(size)) << what;
 }
 
-void compare(const Scene& s, const std::string& what) {
+void compare(const LossScene& s, const std::string& what) {
   Context cpu({.threads = 2});
-  const Result want = run(cpu, s, true);
+  const LossResult want = run(cpu, s, true);
   for (const Device device : devices_to_check()) {
     Context ctx({.device = device, .threads = 2});
-    const Result got = run(ctx, s, false);
+    const LossResult got = run(ctx, s, false);
     const std::string where = what + " on " + fathom::name_of(device);
     EXPECT_EQ(got.work.madds, want.work.madds) << where;
     EXPECT_EQ(got.work.weight_bytes, want.work.weight_bytes) << where;
@@ -296,7 +298,7 @@ void compare(const Scene& s, const std::string& what) {
       EXPECT_NEAR(got.loss, want.loss, (exact ? 5e-6 : tolerance) * (1 + std::abs(want.loss))) << where;
       expect_near(got.dx, want.dx, tolerance, where + ", dx");
       expect_near(got.dw, want.dw, tolerance, where + ", dW");
-      const Result again = run(ctx, s, false);
+      const LossResult again = run(ctx, s, false);
       EXPECT_TRUE(again.loss == got.loss && again.dx == got.dx && again.dw == got.dw) << where;
     } else {
       EXPECT_EQ(got.loss, want.loss) << where;
@@ -336,7 +338,7 @@ TEST(OutputLoss, WithoutATapeItHasNoGradient) {
   for (const Device device : devices_to_check()) {
     for (const DType type : {DType::kF32, DType::kBF16}) {
       Context ctx({.device = device, .threads = 2});
-      const Scene scene{.type = type};
+      const LossScene scene{.type = type};
       const OutputRows rows = rows_of(ctx, scene, 1, {});
       const Work before = ctx.counters().total();
       const Tensor out = loss_of(ctx, scene, rows, {}, false);
@@ -355,10 +357,10 @@ TEST(OutputLoss, CudaTakesStatesInBf16) {
     for (const bool kl : {false, true}) {
       for (const int32_t present : {-1, 200}) {
         Context ctx({.device = device, .threads = 1});
-        const Scene rounded{.type = DType::kBF16, .kl = kl, .present = present, .states_bf16 = true};
-        Scene plain = rounded;
+        const LossScene rounded{.type = DType::kBF16, .kl = kl, .present = present, .states_bf16 = true};
+        LossScene plain = rounded;
         plain.states_bf16 = false;
-        const Result got = run(ctx, rounded, false), want = run(ctx, plain, false);
+        const LossResult got = run(ctx, rounded, false), want = run(ctx, plain, false);
         EXPECT_EQ(got.loss, want.loss);
         expect_near(got.dx, want.dx, 4e-3, "dx, rounded to bf16");
         EXPECT_EQ(got.dw, want.dw);

@@ -11,29 +11,30 @@
 namespace fathom {
 namespace {
 
-using Values = std::vector<float>;
+using Floats = std::vector<float>;
 
 struct State {
-  Values value, moments, mean;
+  Floats value, moments, mean;
 };
 
-Values normals(int64_t size, uint64_t seed, float scale = 1) {
+Floats normal_steps(int64_t size, uint64_t seed, float scale = 1) {
   Rng rng(seed);
-  Values values(static_cast<size_t>(size));
+  Floats values(static_cast<size_t>(size));
   for (float& value : values) value = scale * rng.normal();
   return values;
 }
 
-struct Case {
+struct FactorCase {
   Shape shape;
   AdafactorParams params;
   State start;
-  Values gradient;
+  Floats gradient;
 
-  Case(const Shape& of, const AdafactorParams& with) : shape(of), params(with) {
-    start = {normals(of.numel(), 1), normals(adafactor_moments(of), 2), normals(of.numel(), 3, 0.1f)};
+  FactorCase(const Shape& of, const AdafactorParams& with) : shape(of), params(with) {
+    start = {normal_steps(of.numel(), 1), normal_steps(adafactor_moments(of), 2),
+             normal_steps(of.numel(), 3, 0.1f)};
     for (float& moment : start.moments) moment = 0.1f + std::abs(moment);
-    gradient = normals(of.numel(), 4, 3);
+    gradient = normal_steps(of.numel(), 4, 3);
   }
 
   State run(Context& ctx) const {
@@ -98,7 +99,7 @@ struct Case {
   }
 };
 
-void expect_near(const Values& got, const Values& want, const std::string& what) {
+void expect_near(const Floats& got, const Floats& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(got[i], want[i], 2e-6 * (1 + std::abs(want[i]))) << what << " " << i;
@@ -113,7 +114,7 @@ TEST(Adafactor, AsThePaperHasIt) {
   for (const AdafactorParams& params : {plain, with_mean, unscaled}) {
     for (const Shape& shape :
          {Shape{70, 900}, Shape{1000, 3}, Shape{1, 40}, Shape{3, 7, 11}, Shape{513}, Shape{1}}) {
-      const Case c(shape, params);
+      const FactorCase c(shape, params);
       const State want = c.expected();
       State on_cpu_alone;
       for (const auto& ctx : every_device()) {
@@ -134,7 +135,7 @@ TEST(Adafactor, AsThePaperHasIt) {
 
 TEST(Adafactor, RefusesWhatDoesNotFit) {
   Context ctx({.threads = 1});
-  Case c({4, 6}, {.rate = 0.1, .beta1 = 0.5f});
+  FactorCase c({4, 6}, {.rate = 0.1, .beta1 = 0.5f});
   EXPECT_EQ(adafactor_moments({4, 6}), 10);
   EXPECT_EQ(adafactor_moments({2, 3, 5}), 11);
   EXPECT_EQ(adafactor_moments({7}), 7);

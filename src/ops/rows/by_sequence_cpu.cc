@@ -30,7 +30,7 @@ void inverse_totals(const Tensor& sequence, const Tensor& weights, int64_t rows,
     inverse[i] = totals[i] == 0 ? 0.0f : static_cast<float>(1.0 / totals[i]);
 }
 
-constexpr int64_t kColumns = 64;
+constexpr int64_t kSummedColumns = 64;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void mean_by_sequence_kernel(CpuBackend dev, const Tensor& x, const Tensor& sequ
   std::vector<float> inverse(static_cast<size_t>(sequences));
   inverse_totals(sequence, weights, rows, inverse);
   float* y = out.data<float>();
-  dev.pool.parallel_for(width, kColumns, [&](int64_t begin, int64_t end) {
+  dev.pool.parallel_for(width, kSummedColumns, [&](int64_t begin, int64_t end) {
     for (int64_t s = 0; s < sequences; ++s) std::fill(y + s * width + begin, y + s * width + end, 0.0f);
     for (int64_t r = 0; r < rows; ++r) {
       const float* from = x.data<float>() + r * step;

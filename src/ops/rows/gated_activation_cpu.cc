@@ -7,8 +7,8 @@ namespace fathom {
 
 namespace {
 
-constexpr int64_t kPiece = 512;          // columns
-constexpr int64_t kWorthThreads = 2048;  // elements; a row of a small model wakes nobody
+constexpr int64_t kGatedPiece = 512;          // columns
+constexpr int64_t kGatedWorthThreads = 2048;  // elements; a row of a small model wakes nobody
 
 }  // namespace
 
@@ -18,12 +18,12 @@ void gated_activation_kernel(CpuBackend dev, const Tensor& gate, const Tensor& u
   const RowKernels& kernels = row_kernels(dev.isa);
   const auto product = activation == Activation::kSilu ? kernels.silu_product : kernels.gelu_product;
   float* y = out.data<float>();
-  const int64_t each = (g.width + kPiece - 1) / kPiece, pieces = g.rows * each;
-  const int64_t grain = g.rows * g.width < kWorthThreads ? pieces : 1;
+  const int64_t each = (g.width + kGatedPiece - 1) / kGatedPiece, pieces = g.rows * each;
+  const int64_t grain = g.rows * g.width < kGatedWorthThreads ? pieces : 1;
   dev.pool.parallel_for(pieces, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / each, c = i % each * kPiece;
-      product(g[r] + c, u[r] + c, y + r * g.width + c, std::min(kPiece, g.width - c));
+      const int64_t r = i / each, c = i % each * kGatedPiece;
+      product(g[r] + c, u[r] + c, y + r * g.width + c, std::min(kGatedPiece, g.width - c));
     }
   });
 }

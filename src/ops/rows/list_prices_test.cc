@@ -18,14 +18,14 @@ ListRules rules(int32_t band = 0, int32_t protect_rows = 0) {
   return {{kLists, {1.0f, 0.9f, 0.75f, 0.7f, 0.5f}}, band, protect_rows};
 }
 
-struct Case {
+struct PriceCase {
   std::vector<float> predicted, mean;
   std::vector<int32_t> positions;
   int64_t rows;
 };
 
-Case random_case(int64_t rows) {
-  Case c;
+PriceCase random_case(int64_t rows) {
+  PriceCase c;
   Rng rng(3);
   c.rows = rows;
   c.mean = {0.1f, 0.4f, 0.5f, 1.5f};
@@ -40,7 +40,7 @@ struct Prices {
   std::vector<float> prices, most;
 };
 
-Prices run(Context& ctx, const Case& c, const ListRules& rules) {
+Prices run(Context& ctx, const PriceCase& c, const ListRules& rules) {
   const ListPrices out =
       list_prices(ctx, Tensor::from(ctx, c.predicted, {c.rows, kLists}), Tensor::from(ctx, c.mean, {kLists}),
                   Tensor::from(ctx, c.positions, {c.rows}), rules);
@@ -67,7 +67,7 @@ int least_at(const ListRules& rules, const float* loss, float price) {
 TEST(ListPrices, TheListOfLeastLossAndCost) {
   for (const Device device : devices_to_check()) {
     Context ctx({.device = device, .threads = 2});
-    const Case c = random_case(300);
+    const PriceCase c = random_case(300);
     const Prices out = run(ctx, c, rules());
     for (int64_t r = 0; r < c.rows; ++r) {
       for (const float price : {-3.0f, 0.37f, 1.1f, 2.03f, 5.7f, 40.0f}) {
@@ -81,9 +81,9 @@ TEST(ListPrices, TheListOfLeastLossAndCost) {
 
 TEST(ListPrices, ABandKeepsRowsNearTheMeanRow) {
   Context ctx({.threads = 1});
-  const Case c = random_case(300);
+  const PriceCase c = random_case(300);
   const Prices wide = run(ctx, c, rules()), narrow = run(ctx, c, rules(1));
-  Case mean = c;
+  PriceCase mean = c;
   for (int64_t r = 0; r < c.rows; ++r)
     std::copy(c.mean.begin(), c.mean.end(), mean.predicted.begin() + r * kLists);
   const Prices middle = run(ctx, mean, rules());
@@ -109,7 +109,7 @@ TEST(ListPrices, ABandKeepsRowsNearTheMeanRow) {
 TEST(ListPrices, FirstRowsStay) {
   for (const Device device : devices_to_check()) {
     Context ctx({.device = device, .threads = 1});
-    const Case c = random_case(6);
+    const PriceCase c = random_case(6);
     const Prices out = run(ctx, c, rules(1, 2));
     for (size_t at = 0; at < out.prices.size(); ++at) {
       EXPECT_EQ(std::isinf(out.prices[at]), at % 6 < 2);
@@ -121,13 +121,13 @@ TEST(ListPrices, FirstRowsStay) {
 // Rows of one call and of many: the same bits.
 TEST(ListPrices, ARowDependsOnItselfAlone) {
   Context one({.threads = 1}), three({.threads = 3});
-  const Case c = random_case(700);
+  const PriceCase c = random_case(700);
   const Prices all = run(three, c, rules(1));
   for (int64_t r = 0; r < c.rows; r += 99) {
-    Case alone{{c.predicted.begin() + r * kLists, c.predicted.begin() + (r + 1) * kLists},
-               c.mean,
-               {c.positions[static_cast<size_t>(r)]},
-               1};
+    PriceCase alone{{c.predicted.begin() + r * kLists, c.predicted.begin() + (r + 1) * kLists},
+                    c.mean,
+                    {c.positions[static_cast<size_t>(r)]},
+                    1};
     const Prices out = run(one, alone, rules(1));
     for (int g = 0; g < kLists; ++g)
       EXPECT_EQ(out.prices[static_cast<size_t>(g)], all.prices[static_cast<size_t>(g * c.rows + r)]);
@@ -154,7 +154,7 @@ TEST(LevelPrices, ARowTakesTheListOfItsLevel) {
 
 TEST(ListPrices, ShapesAreChecked) {
   Context ctx({.threads = 1});
-  Case c = random_case(3);
+  PriceCase c = random_case(3);
   c.mean.push_back(0);
   EXPECT_THROW(list_prices(ctx, Tensor::from(ctx, c.predicted, {3, kLists}), Tensor::from(ctx, c.mean, {5}),
                            Tensor::from(ctx, c.positions, {3}), rules()),
