@@ -1,6 +1,7 @@
 // Between self_attention_cuda.cu, which chooses, and the two ways of computing: exact f32 products of tiles
 // in shared memory (self_attention_f32_cuda.cu), and bf16 products by tensor cores
-// (self_attention_mma_cuda.cu, self_attention_mma_gradient_cuda.cu). Both go the same way. Forward: a block
+// (self_attention_mma_cuda.cu, self_attention_mma_gradient_cuda.cu; heads of 64 on Hopper:
+// self_attention_wgmma_cuda.cu, self_attention_wgmma_gradient_cuda.cu). All go the same way. Forward: a block
 // takes a tile of queries and a head through the tiles of keys that it sees, with a softmax that is corrected
 // as larger logits appear. Backward, from the row's log Σ exp(logit) and Σ d · out: one kernel for dq, block
 // by block as forward, and one for dk, dv and the bias, in which a block takes a tile of keys and a KV head

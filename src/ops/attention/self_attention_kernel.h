@@ -20,9 +20,10 @@ struct SelfAttentionKept {
                     // rest is the plan's
   Tensor plan;      // i32, see self_attention_plan.cuh
   Tensor out;       // (capacity, heads · head_dim), of the type of q
-  Tensor log_sums;  // f32 (heads, places): log Σ exp(logit), +inf where a query sees no key
-  Tensor q, k, v;   // bf16 (heads, places, head_dim), in the order of places; defined: q, k, v of the call
-                    // are not needed any more
+  Tensor log_sums;  // f32 (heads, places): log Σ exp(logit), on tensor cores in units of log 2; +inf where a
+                    // query sees no key
+  Tensor q, k, v;   // bf16 (heads, places, head_dim), as self_attention_mma.cuh packs them; defined: q, k, v
+                    // of the call are not needed any more
 };
 
 // Undefined: not wanted.

@@ -1,7 +1,7 @@
-// What the kernels on tensor cores share: packed rows, their tiles in shared memory, and products of a warp.
-// A warp has kParts times 16 rows of the tile that its block keeps (queries, or keys) and goes through the
-// other side's tiles; the scores that it computes are, rounded, a factor of its next product without leaving
-// its registers.
+// What the kernels on tensor cores share: packed rows, and products of a warp with their tiles in shared
+// memory. A warp has kParts times 16 rows of the tile that its block keeps (queries, or keys) and goes
+// through the other side's tiles; the scores that it computes are, rounded, a factor of its next product
+// without leaving its registers.
 #pragma once
 
 #include "ops/attention/self_attention_cuda.cuh"
@@ -10,7 +10,7 @@
 
 namespace fathom {
 
-inline constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
+inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kInf = __builtin_huge_valf();
 inline constexpr int kOtherTile = 64;  // rows of the other side in shared memory at once; two such tiles
 
@@ -19,8 +19,12 @@ struct MmaCall {
   SelfAttentionPlan plan;
   int64_t query_places, key_places;
   // Packed: bf16 (heads or KV heads, places, dim), zeros from the count to the next multiple of kPlaceTile.
+  // The 16-byte chunks of a row are exchanged by its number: chunk c of row r lies at c ^ (r % 8). So tiles
+  // are copied to shared memory as they are, and eight rows' chunks at one place lie in different banks
+  // there.
   const Bf16 *q = nullptr, *k = nullptr, *v = nullptr, *d = nullptr;  // q, d: backward
-  const float *log_sums = nullptr, *dot_sums = nullptr;  // (heads, query places): backward; Σ d · out
+  // (heads, query places), backward: log Σ exp in units of log 2, and Σ d · out.
+  const float *log_sums = nullptr, *dot_sums = nullptr;
 
   MmaCall(const SelfAttentionCall& call, const SelfAttentionPlan& with)
       : shape(call),
@@ -43,6 +47,36 @@ struct HeadRows {
       : data(t ? const_cast<Element*>(t.data<Element>()) : nullptr), step(t ? t.stride(0) : 0) {}
   __device__ Element* at(int64_t row, int head, int dim) const { return data + row * step + head * dim; }
 };
+
+template <class Element>
+struct ForwardCall : MmaCall {
+  using MmaCall::MmaCall;
+  HeadRows<Element> q_rows, result;
+  Bf16* packed_q = nullptr;       // null: not wanted
+  float* new_log_sums = nullptr;  // null: not wanted
+};
+
+template <class Element>
+struct BackwardCall : MmaCall {
+  using MmaCall::MmaCall;
+  HeadRows<Element> d_rows, out, dq, dk, dv;
+  Bf16* packed_d = nullptr;       // where d is packed
+  float* new_dot_sums = nullptr;  // and dot_sums come from
+  float* bias = nullptr;          // null: not wanted
+};
+
+// With wgmma, heads of 64 (self_attention_wgmma_cuda.cu, self_attention_wgmma_gradient_cuda.cu).
+template <class Element>
+void attend_by_warpgroups(CudaBackend dev, const ForwardCall<Element>& call);
+template <class Element>
+void attend_by_warpgroups(CudaBackend dev, const BackwardCall<Element>& call);
+
+inline bool has_wgmma(CudaBackend dev) {
+  int major = 0;
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, dev.handle.device),
+             "cudaDeviceGetAttribute");
+  return major == 9;
+}
 
 // Thread blocks that share a multiprocessor, by what their registers allow.
 template <int kDim, int kParts>
@@ -67,6 +101,11 @@ __device__ inline uint4 load_eight(const Bf16* from) {
   return *reinterpret_cast<const uint4*>(from);
 }
 
+// Where a column of a row lies in packed rows.
+__device__ inline int packed_column(int64_t row, int column) {
+  return column ^ static_cast<int>(row % 8) * 8;
+}
+
 // Packing: a thread takes eight neighbouring elements of a row's head, a row after the other.
 inline constexpr int kPackThreads = 256;
 struct Eight {
@@ -88,23 +127,18 @@ __device__ inline int warp_id() {
   return static_cast<int>(threadIdx.x) / kWarp;
 }
 
-// Rows of kDim bf16 in shared memory. The 16-byte chunks of a row are exchanged by its number, so that eight
-// rows' chunks at one place lie in different banks.
+// Packed rows of kDim bf16 in shared memory.
 template <int kDim>
 struct Rows {
   static constexpr uint32_t kPitch = 2 * kDim;  // bytes
   static constexpr int kChunks = kDim / 8;
 
-  // kRows dense rows, by the whole block.
+  // kRows rows, by the whole block.
   template <int kRows, int kThreads>
   __device__ static void copy(SharedAddress to, const Bf16* from) {
-    constexpr int kAtOnce = kThreads / kChunks;  // rows
-    static_assert(kRows % kAtOnce == 0 && kAtOnce % 8 == 0);
-    const int row = static_cast<int>(threadIdx.x) / kChunks, chunk = static_cast<int>(threadIdx.x) % kChunks;
-    to += static_cast<uint32_t>(row) * kPitch + static_cast<uint32_t>((chunk ^ (row & 7)) << 4);
-    from += threadIdx.x * 8;
+    static_assert(kRows * kChunks % kThreads == 0);
 #pragma unroll
-    for (int i = 0; i < kRows; i += kAtOnce) copy_async(to + i * kPitch, from + i * kDim);
+    for (uint32_t i = threadIdx.x; i < kRows * kChunks; i += kThreads) copy_async(to + i * 16, from + i * 8);
   }
 
   // Where a lane reads its part of 16 rows × 16 columns, columns 16 · step and up. Tiles begin at multiples
@@ -150,7 +184,9 @@ struct HeldRows {
   }
   // From packed rows.
   __device__ void load(const Bf16* rows) {
-    fill([&](int row, int column) { return *reinterpret_cast<const uint32_t*>(rows + row * kDim + column); });
+    fill([&](int row, int column) {
+      return *reinterpret_cast<const uint32_t*>(rows + row * kDim + packed_column(row, column));
+    });
   }
   __device__ void part(int m, int step, uint32_t (&a)[4]) const {
 #pragma unroll

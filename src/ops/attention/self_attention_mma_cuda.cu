@@ -1,128 +1,27 @@
 // Forward on tensor cores.
-#include "ops/attention/self_attention_mma.cuh"
+#include "ops/attention/self_attention_softmax.cuh"
 
 namespace fathom {
 namespace {
 
-// A row of logits is corrected for a new maximum only when that is larger than the old one by a factor of
-// 2^kSlack: weights up to that size lose nothing.
-constexpr float kSlack = 8.0f;
-
-template <class Element>
-struct ForwardCall : MmaCall {
-  using MmaCall::MmaCall;
-  HeadRows<Element> q_rows, result;
-  Bf16* packed_q = nullptr;       // null: not wanted
-  float* new_log_sums = nullptr;  // null: not wanted
-};
-
-// from (capacity, heads, kDim) -> to (heads, places, kDim), in the order of places. A thread for 8 elements;
-// blockIdx.y: which of the two.
+// Keys and values (capacity, heads, kDim) -> (heads, places, kDim), in the order of places. A thread for 8
+// elements of each.
 template <int kDim, class Element>
-__global__ void pack_rows(PlanSide side, int heads, int64_t places, HeadRows<Element> first,
-                          HeadRows<Element> second, Bf16* to_first, Bf16* to_second) {
+__global__ void pack_rows(PlanSide side, int heads, int64_t places, HeadRows<Element> k, HeadRows<Element> v,
+                          Bf16* to_k, Bf16* to_v) {
   const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
   const int64_t place = unit.place, count = side.kept.count();
   if (place >= places_for(count)) return;
-  const HeadRows<Element>& from = blockIdx.y == 0 ? first : second;
-  Bf16* to = blockIdx.y == 0 ? to_first : to_second;
-  uint4 packed = make_uint4(0, 0, 0, 0);
-  if (place < count) packed = load_eight(from.at(side.rows[place], unit.head, kDim) + unit.column);
-  *reinterpret_cast<uint4*>(to + (unit.head * places + place) * kDim + unit.column) = packed;
+  uint4 keys = make_uint4(0, 0, 0, 0), values = keys;
+  if (place < count) {
+    const int64_t row = side.rows[place];
+    keys = load_eight(k.at(row, unit.head, kDim) + unit.column);
+    values = load_eight(v.at(row, unit.head, kDim) + unit.column);
+  }
+  const int64_t to = (unit.head * places + place) * kDim + packed_column(place, unit.column);
+  *reinterpret_cast<uint4*>(to_k + to) = keys;
+  *reinterpret_cast<uint4*>(to_v + to) = values;
 }
-
-// Scores to logits in units of log 2. What is left to multiply with: 1, or with nothing else to do, scale.
-template <bool kCap, int kParts, int kColumns>
-__device__ float to_logits(const MmaCall& call, int32_t key, float (&s)[kParts][kColumns][4]) {
-  const float *bias = call.plan.key_bias, scale = call.shape.scale;
-  if (!kCap && !bias) return scale * kLog2E;
-  const float inner = kCap ? scale / call.shape.soft_cap : scale * kLog2E;
-  const float outer = call.shape.soft_cap * kLog2E;
-#pragma unroll
-  for (int n = 0; n < kColumns; ++n) {
-    float2 more = make_float2(0.0f, 0.0f);
-    if (bias) more = *reinterpret_cast<const float2*>(bias + key + n * 8 + 2 * (lane_id() % 4));
-#pragma unroll
-    for (int m = 0; m < kParts; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float x = s[m][n][i] * inner, add = (i % 2 == 0 ? more.x : more.y) * kLog2E;
-        s[m][n][i] = kCap ? fmaf(outer, fast_tanh(x), add) : x + add;
-      }
-    }
-  }
-  return 1.0f;
-}
-
-// The softmax of a warp's rows so far. Rows: [part][half], as in factor C.
-template <int kDim, int kParts>
-struct Softmax {
-  float most[kParts][2], total[kParts][2];  // in units of log 2; total: of this lane's columns
-  float sums[kParts][kDim / 8][4];
-
-  __device__ void clear() {
-#pragma unroll
-    for (int m = 0; m < kParts; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) most[m][half] = -kInf, total[m][half] = 0.0f;
-    }
-    fathom::clear(sums);
-  }
-
-  // Raises the maxima where the scores need it.
-  template <int kColumns>
-  __device__ void make_room(const float (&s)[kParts][kColumns][4], float factor) {
-    float top[kParts][2];
-    bool grown = false;
-#pragma unroll
-    for (int m = 0; m < kParts; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float x = -kInf;
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) x = fmaxf(x, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-        top[m][half] = quad_max(x) * factor;
-        grown |= top[m][half] > most[m][half] + kSlack;
-      }
-    }
-    if (!__any_sync(kAllLanes, grown)) return;
-#pragma unroll
-    for (int m = 0; m < kParts; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bool raise = top[m][half] > most[m][half] + kSlack;
-        const float correction = raise ? fast_exp2(most[m][half] - top[m][half]) : 1.0f;
-        if (raise) most[m][half] = top[m][half];
-        total[m][half] *= correction;
-#pragma unroll
-        for (int n = 0; n < kDim / 8; ++n) {
-          sums[m][n][2 * half] *= correction;
-          sums[m][n][2 * half + 1] *= correction;
-        }
-      }
-    }
-  }
-
-  // Scores to weights.
-  template <int kColumns>
-  __device__ void weigh(float (&s)[kParts][kColumns][4], float factor) {
-#pragma unroll
-    for (int m = 0; m < kParts; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float base = most[m][half] == -kInf ? 0.0f : most[m][half];
-#pragma unroll
-        for (int n = 0; n < kColumns; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            s[m][n][i] = fast_exp2(fmaf(s[m][n][i], factor, -base));
-            total[m][half] += s[m][n][i];
-          }
-        }
-      }
-    }
-  }
-};
 
 template <int kDim, int kParts, int kWarps, bool kCap, class Element>
 __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
@@ -164,7 +63,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
     const uint32_t pair =
         place < count ? load_pair(call.q_rows.at(side.rows[place], head, kDim) + column) : 0;
     if (call.packed_q)
-      *reinterpret_cast<uint32_t*>(call.packed_q + (head * call.query_places + place) * kDim + column) = pair;
+      *reinterpret_cast<uint32_t*>(call.packed_q + (head * call.query_places + place) * kDim +
+                                   packed_column(row, column)) = pair;
     return pair;
   });
   Softmax<kDim, kParts> softmax;
@@ -204,7 +104,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
                         call.result.at(side.rows[place], head, kDim));
       if (call.new_log_sums && lane_id() % 4 == 0)
         call.new_log_sums[head * call.query_places + place] =
-            seeing ? (softmax.most[m][half] + log2f(total)) * kLn2 : kInf;
+            seeing ? softmax.most[m][half] + log2f(total) : kInf;
     }
   }
 }
@@ -227,11 +127,12 @@ void run(CudaBackend dev, const SelfAttentionCall& call, const ForwardCall<Eleme
          Tensor& v) {
   const int64_t units = mma.key_places * mma.shape.kv_heads * (kDim / 8);
   if (units > 0) {
-    pack_rows<kDim><<<dim3(blocks_for(units, kPackThreads), 2), kPackThreads, 0, dev.handle.stream>>>(
+    pack_rows<kDim><<<blocks_for(units, kPackThreads), kPackThreads, 0, dev.handle.stream>>>(
         mma.plan.keys, mma.shape.kv_heads, mma.key_places, HeadRows<Element>(call.k),
         HeadRows<Element>(call.v), k.data<Bf16>(), v.data<Bf16>());
     check_launch("self_attention (packing)");
   }
+  if (kDim == 64 && has_wgmma(dev)) return attend_by_warpgroups(dev, mma);
   constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
   if (mma.shape.soft_cap > 0) return launch<kDim, kParts, kWarps, true>(dev, mma);
   return launch<kDim, kParts, kWarps, false>(dev, mma);

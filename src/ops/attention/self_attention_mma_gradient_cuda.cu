@@ -1,21 +1,14 @@
 // Backward on tensor cores.
-#include "ops/attention/self_attention_mma.cuh"
+#include "ops/attention/self_attention_softmax.cuh"
 
 namespace fathom {
 namespace {
 
-template <class Element>
-struct BackwardCall : MmaCall {
-  using MmaCall::MmaCall;
-  HeadRows<Element> d_rows, out, dq, dk, dv;
-  float* bias = nullptr;  // null: not wanted
-};
-
-// d (capacity, heads, kDim) -> packed (heads, places, kDim), and Σ d · out over each head's dimensions ->
-// sums (heads, places); of the rounded d, so that the gradients of a softmax's logits add up to zero.
+// d (capacity, heads, kDim) -> packed_d (heads, places, kDim), and Σ d · out over each head's dimensions ->
+// new_dot_sums (heads, places); of the rounded d, so that the gradients of a softmax's logits add up to zero.
 // kDim / 8 neighbouring threads for a row's head.
 template <int kDim, class Element>
-__global__ void pack_gradient(BackwardCall<Element> call, Bf16* packed, float* sums) {
+__global__ void pack_gradient(BackwardCall<Element> call) {
   const int heads = call.shape.heads;
   const Eight unit(blockIdx.x * kPackThreads + threadIdx.x, heads, kDim);
   const int64_t place = unit.place, count = call.plan.queries.kept.count();
@@ -33,27 +26,9 @@ __global__ void pack_gradient(BackwardCall<Element> call, Bf16* packed, float* s
   for (int step = kDim / 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   if (place >= places_for(count)) return;
   const int64_t to = unit.head * call.query_places + place;
-  *reinterpret_cast<uint4*>(packed + to * kDim + unit.column) = eight;
-  if (unit.column == 0) sums[to] = sum;
+  *reinterpret_cast<uint4*>(call.packed_d + to * kDim + packed_column(place, unit.column)) = eight;
+  if (unit.column == 0) call.new_dot_sums[to] = sum;
 }
-
-// The softmax's weight of a product q · k (−inf: hidden), and its derivative by scale · q · k over the
-// weight. less: log Σ exp less the key's bias, in units of log 2; +inf: 0. kPlain: neither a cap nor biases.
-struct Weight {
-  float value, slope;
-};
-template <bool kPlain>
-struct WeightRule {
-  float inner, outer;
-  __device__ explicit WeightRule(const SelfAttentionShape& shape)
-      : inner(kPlain || shape.soft_cap <= 0 ? shape.scale * kLog2E : shape.scale / shape.soft_cap),
-        outer(shape.soft_cap * kLog2E) {}
-  __device__ Weight operator()(float product, float less) const {
-    if (kPlain || outer <= 0) return {fast_exp2(fmaf(product, inner, -less)), 1.0f};
-    const float t = fast_tanh(product * inner);
-    return {product == -kInf ? 0.0f : fast_exp2(fmaf(outer, t, -less)), fmaf(-t, t, 1.0f)};
-  }
-};
 
 // A block takes a tile of queries and a head; kStep keys at a time.
 template <int kDim, int kParts, int kWarps, bool kPlain, class Element>
@@ -99,7 +74,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
   for (int m = 0; m < kParts; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      log_sums[m][half] = call.log_sums[at + m * 16 + half * 8 + g] * kLog2E;
+      log_sums[m][half] = call.log_sums[at + m * 16 + half * 8 + g];
       less_dots[m][half] = -call.dot_sums[at + m * 16 + half * 8 + g];
     }
   }
@@ -264,8 +239,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksAtOnce<kDim, kParts>)
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
               float* pair = p[m][n] + 2 * half;
-              const Weight low = rule(pair[0], fmaf(log_sums.x, kLog2E, -bias[m][half])),
-                           high = rule(pair[1], fmaf(log_sums.y, kLog2E, -bias[m][half]));
+              const Weight low = rule(pair[0], log_sums.x - bias[m][half]),
+                           high = rule(pair[1], log_sums.y - bias[m][half]);
               pair[0] = low.value, pair[1] = high.value;
               if (!kPlain) slopes[m][n][half] = pack_bf16(low.slope, high.slope);
             }
@@ -346,13 +321,14 @@ void launch_both(CudaBackend dev, const BackwardCall<Element>& call) {
 }
 
 template <int kDim, class Element>
-void run(CudaBackend dev, const BackwardCall<Element>& call, Tensor& packed, Tensor& dot_sums) {
+void run(CudaBackend dev, const BackwardCall<Element>& call) {
+  const bool by_warpgroups = kDim == 64 && has_wgmma(dev);
   const int64_t units = call.query_places * call.shape.heads * (kDim / 8);
-  if (units > 0) {
-    pack_gradient<kDim><<<blocks_for(units, kPackThreads), kPackThreads, 0, dev.handle.stream>>>(
-        call, packed.data<Bf16>(), dot_sums.data<float>());
+  if (units > 0 && !(by_warpgroups && call.dq.data)) {  // its kernel for dq packs
+    pack_gradient<kDim><<<blocks_for(units, kPackThreads), kPackThreads, 0, dev.handle.stream>>>(call);
     check_launch("the gradient of self_attention (packing)");
   }
+  if (by_warpgroups) return attend_by_warpgroups(dev, call);
   constexpr int kParts = kDim == 64 ? 2 : 1, kWarps = kDim == 64 ? 4 : 8;
   if (call.shape.soft_cap <= 0 && !call.plan.key_bias)
     return launch_both<kDim, kParts, kWarps, true>(dev, call);
@@ -370,17 +346,17 @@ void gradients_of_rows(CudaBackend dev, Context& ctx, const SelfAttentionCall& c
   mma.q = kept.q.data<Bf16>();
   mma.k = kept.k.data<Bf16>();
   mma.v = kept.v.data<Bf16>();
-  mma.d = packed.data<Bf16>();
+  mma.d = mma.packed_d = packed.data<Bf16>();
   mma.d_rows = HeadRows<Element>(d);
   mma.out = HeadRows<Element>(kept.out);
   mma.log_sums = kept.log_sums.data<float>();
-  mma.dot_sums = dot_sums.data<float>();
+  mma.dot_sums = mma.new_dot_sums = dot_sums.data<float>();
   mma.dq = HeadRows<Element>(gradients.q);
   mma.dk = HeadRows<Element>(gradients.k);
   mma.dv = HeadRows<Element>(gradients.v);
   mma.bias = bias ? bias.data<float>() : nullptr;
-  if (dim == 64) return run<64>(dev, mma, packed, dot_sums);
-  return run<128>(dev, mma, packed, dot_sums);
+  if (dim == 64) return run<64>(dev, mma);
+  return run<128>(dev, mma);
 }
 
 }  // namespace
