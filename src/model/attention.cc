@@ -95,8 +95,9 @@ class AttentionUnit {
   }
 
   // Of the rows that run.
-  Tensor output(const Tensor& mixed) const {
-    return project_one(ctx_, call(queries_), mixed, Projection::kO);
+  Tensor output(const Tensor& mixed, Tensor* sum) const {
+    return branch_output(ctx_, call(queries_), mixed, Projection::kO, block_.attention_post_norm, h_,
+                         decision_, sum);
   }
 
  private:
@@ -114,9 +115,10 @@ class AttentionUnit {
   Tensor turned(const Tensor& x, const Tensor& norm_weight, const RowSet& rows) const {
     const RopeConfig& of = config_.rope_of(layer_);
     const bool local = &of == &config_.local_rope;
-    return rope(ctx_, split_heads(ctx_, config_, x, norm_weight), gather_rows(ctx_, batch_.positions, rows),
-                local ? model_.weights.local_frequencies : model_.weights.frequencies,
-                RopeParams{config_.rope_style, rope_magnitude(of)});
+    return rope_over(ctx_, split_heads(ctx_, config_, x, norm_weight),
+                     gather_rows(ctx_, batch_.positions, rows),
+                     local ? model_.weights.local_frequencies : model_.weights.frequencies,
+                     RopeParams{config_.rope_style, rope_magnitude(of)});
   }
 
   Context& ctx_;
@@ -141,13 +143,12 @@ class AttentionUnit {
 }  // namespace
 
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-              const Batch& batch, PassKv& kv) {
-  const BlockWeights& block = model.weights.blocks[static_cast<size_t>(layer)];
+              const Batch& batch, PassKv& kv, Tensor* sum) {
   AttentionUnit unit(ctx, model, layer, h, decision, batch, kv);
   unit.project();
   unit.remember(kv);
   if (unit.is_idle()) return {};
-  return norm_after(ctx, model.config, unit.output(unit.mix(kv)), block.attention_post_norm);
+  return unit.output(unit.mix(kv), sum);
 }
 
 }  // namespace fathom

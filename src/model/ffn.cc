@@ -1,14 +1,13 @@
 #include <array>
 
 #include "model/lora.h"
-#include "model/norm.h"
 #include "model/transformer.h"
 #include "ops/rows/gated_activation.h"
 
 namespace fathom {
 
 Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-           const Batch& batch) {
+           const Batch& batch, Tensor* sum) {
   const RowSet rows = decision.masked ? RowSet::all(h.dim(0)) : decision.kept;
   if (rows.is_none()) return {};
   const ModelConfig& config = model.config;
@@ -21,7 +20,7 @@ Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, con
   project_group(ctx, call, x, std::array{Projection::kGate, Projection::kUp}, gate_up,
                 inner_f32 ? DType::kF32 : type);
   const Tensor inner = gated_activation(ctx, gate_up[0], gate_up[1], config.activation);
-  return norm_after(ctx, config, project_one(ctx, call, inner, Projection::kDown), block.ffn_post_norm);
+  return branch_output(ctx, call, inner, Projection::kDown, block.ffn_post_norm, h, decision, sum);
 }
 
 }  // namespace fathom

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/config.h"
+#include "ops/rows/gather_rows.h"
 #include "ops/rows/rms_norm.h"
 
 namespace fathom {
@@ -12,9 +13,11 @@ inline Tensor norm(Context& ctx, const ModelConfig& config, const Tensor& x, con
   return rms_norm(ctx, x, weight, {config.norm_eps, config.norm_weight_offset}, type);
 }
 
-inline Tensor norm_before(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight,
-                          DType type = DType::kF32) {
-  return config.norm_placement == NormPlacement::kAfter ? x : norm(ctx, config, x, weight, type);
+// Of the kept rows of x.
+inline Tensor norm_before(Context& ctx, const ModelConfig& config, const Tensor& x, const RowSet& kept,
+                          const Tensor& weight, DType type = DType::kF32) {
+  if (config.norm_placement == NormPlacement::kAfter) return gather_rows(ctx, x, kept);
+  return rms_norm_rows(ctx, x, kept, weight, {config.norm_eps, config.norm_weight_offset}, type);
 }
 
 inline Tensor norm_after(Context& ctx, const ModelConfig& config, const Tensor& x, const Tensor& weight) {

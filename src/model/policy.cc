@@ -23,7 +23,7 @@ void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, co
   if (decision.masked) {
     add_rows_to(ctx, h, RowSet::all(h.dim(0)), mask_rows(ctx, branch, decision.kept, score));
   } else {
-    add_rows_to(ctx, h, decision.kept, branch);
+    add_rows_to(ctx, h, decision.kept, branch, score);
   }
 }
 

@@ -41,6 +41,8 @@ struct Decision {
   // of the decision needs the skipped branch's output. What the rows see of each other is the same either
   // way.
   bool masked = false;
+  // join() adds the branch to the kept rows as it is: on a GPU that trains it may then be bf16.
+  bool joins_as_it_is = false;
   // f32 (rows, width): unit_input() of every row, where the policy has computed it for itself. Not with a
   // tape: its gradient may be cut.
   Tensor input{};
@@ -98,10 +100,14 @@ class SkipPolicy {
   virtual void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
                     Tensor& h, PolicyState& state) const;
   virtual void after_block(Context&, const UnitInput&, Tensor& /*h*/, PolicyState&) const {}
+  // Does join() add the branch of a unit that every row runs, and nothing else? Then the model may do so
+  // itself, and not call it.
+  virtual bool only_adds() const { return false; }
 };
 
-// Adds the computed rows' branch to h where the rows are kept. Masked rows are dropped here;
-// straight-through, `score` (f32 (rows), undefined: no score learns) gets the gradient of the mask.
+// Adds the computed rows' branch to h where the rows are kept. Masked rows are dropped here.
+// Straight-through, `score` (f32 (rows), undefined: no score learns) gets the gradient of the mask, in the
+// rows that are computed.
 void add_branch(Context& ctx, const Decision& decision, const Tensor& branch, const Tensor& score, Tensor& h);
 
 // Passes every call on to another policy. A class derived from it can see or change some of the answers.
@@ -140,8 +146,10 @@ class DensePolicy final : public SkipPolicy {
   Decision decide(Context&, const UnitInput& input, PolicyState&) const override {
     Decision decision;
     decision.kept = RowSet::all(input.h.dim(0));
+    decision.joins_as_it_is = true;
     return decision;
   }
+  bool only_adds() const override { return true; }
 };
 
 }  // namespace fathom

@@ -5,6 +5,7 @@
 
 #include "model/norm.h"
 #include "ops/linear/embed.h"
+#include "ops/linear/linear.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/gather_rows.h"
@@ -27,8 +28,8 @@ struct Pass {
 // result goes back to the arena with the unit's scope, so that many rows take one unit's memory, not all
 // layers'.
 Tensor attention_branch(const Pass& pass, int64_t layer, const Tensor& h, const Decision& decision,
-                        PassKv& kv) {
-  if (!pass.recompute) return attend(pass.ctx, pass.model, layer, h, decision, pass.batch, kv);
+                        PassKv& kv, Tensor* sum) {
+  if (!pass.recompute) return attend(pass.ctx, pass.model, layer, h, decision, pass.batch, kv, sum);
   std::vector<Tensor> made =
       recompute(pass.ctx, [&ctx = pass.ctx, &model = pass.model, batch = pass.batch, layer, h, decision, kv] {
         PassKv own = kv;
@@ -40,8 +41,8 @@ Tensor attention_branch(const Pass& pass, int64_t layer, const Tensor& h, const 
   return made[0];
 }
 
-Tensor ffn_branch(const Pass& pass, int64_t layer, const Tensor& h, const Decision& decision) {
-  if (!pass.recompute) return mlp(pass.ctx, pass.model, layer, h, decision, pass.batch);
+Tensor ffn_branch(const Pass& pass, int64_t layer, const Tensor& h, const Decision& decision, Tensor* sum) {
+  if (!pass.recompute) return mlp(pass.ctx, pass.model, layer, h, decision, pass.batch, sum);
   return recompute(pass.ctx, [&ctx = pass.ctx, &model = pass.model, batch = pass.batch, layer, h, decision] {
     return std::vector<Tensor>{mlp(ctx, model, layer, h, decision, batch)};
   })[0];
@@ -66,7 +67,14 @@ void block(const Pass& pass, int64_t layer, Tensor& h, PassKv& kv, PassKv& room)
     const PolicyWork deciding(ctx.counters());
     return policy.decide(ctx, input, pass.state);
   };
-  const auto join = [&](const UnitInput& input, const Decision& decision, const Tensor& branch) {
+  const auto join = [&](const UnitInput& input, const Decision& decision, auto&& branch_of) {
+    Tensor sum;  // of h and the branch, where one product made it
+    const bool adds = policy.only_adds() && decision.kept.is_all() && !decision.masked;
+    const Tensor branch = branch_of(adds ? &sum : nullptr);
+    if (sum) {
+      h = sum;
+      return;
+    }
     const PolicyWork blending(ctx.counters());
     policy.join(ctx, input, decision, branch, h, pass.state);
   };
@@ -75,13 +83,13 @@ void block(const Pass& pass, int64_t layer, Tensor& h, PassKv& kv, PassKv& room)
   const Decision a = decide(attention);
   {
     const ArenaScope unit(ctx);
-    join(attention, a, attention_branch(pass, layer, h, a, kv));
+    join(attention, a, [&](Tensor* sum) { return attention_branch(pass, layer, h, a, kv, sum); });
     hold(ctx, kv, room);
   }
   const UnitInput ffn{pass.model, layer, Unit::kFfn, h, pass.batch};
   const Decision f = decide(ffn);
   const ArenaScope unit(ctx);
-  join(ffn, f, ffn_branch(pass, layer, h, f));
+  join(ffn, f, [&](Tensor* sum) { return ffn_branch(pass, layer, h, f, sum); });
   policy.after_block(ctx, ffn, h, pass.state);
 }
 
@@ -143,19 +151,43 @@ DType activation_type(const Context& ctx, const Model& model, const Tensor& weig
   return bf16 && weight.dim(1) % 8 == 0 && weight.dim(1) <= kWidestBf16Norm ? DType::kBF16 : DType::kF32;
 }
 
-Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h, DType type) {
+DType activation_type(const Context& ctx, const Model& model, int64_t layer, Unit unit) {
   const BlockWeights& weights = model.weights.blocks[static_cast<size_t>(layer)];
-  return norm_before(ctx, model.config, h,
+  return activation_type(ctx, model, unit == Unit::kAttention ? weights.q : weights.gate);
+}
+
+Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
+                  const RowSet& kept, DType type) {
+  const BlockWeights& weights = model.weights.blocks[static_cast<size_t>(layer)];
+  return norm_before(ctx, model.config, h, kept,
                      unit == Unit::kAttention ? weights.attention_norm : weights.ffn_norm, type);
+}
+
+Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h, DType type) {
+  return unit_input(ctx, model, layer, unit, h, RowSet::all(h.dim(0)), type);
 }
 
 Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
                     const Decision& decision, const RowSet& rows, DType type) {
   if (decision.input_gate) type = DType::kF32;
   const Tensor x = decision.input ? gather_rows(ctx, decision.input, rows)
-                                  : unit_input(ctx, model, layer, unit, gather_rows(ctx, h, rows), type);
+                                  : unit_input(ctx, model, layer, unit, h, rows, type);
   if (!decision.input_gate) return x;
   return scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows));
+}
+
+Tensor branch_output(Context& ctx, const ProjectionCall& call, const Tensor& x, Projection which,
+                     const Tensor& post_norm, const Tensor& h, const Decision& decision, Tensor* sum) {
+  const ModelConfig& config = call.model.config;
+  const BlockWeights& block = call.model.weights.blocks[static_cast<size_t>(call.layer)];
+  const bool plain =
+      config.norm_placement == NormPlacement::kBefore && !bias_of(block, which) && x.dtype() == DType::kBF16;
+  if (!sum || !plain) {
+    const DType type = plain && decision.joins_as_it_is ? DType::kBF16 : DType::kF32;
+    return norm_after(ctx, config, project_one(ctx, call, x, which, type), post_norm);
+  }
+  *sum = add_linear(ctx, h, x, weight_of(block, which));
+  return {};
 }
 
 Tensor forward(Context& ctx, const Model& model, const Batch& batch, KvCache& cache, const SkipPolicy& policy,

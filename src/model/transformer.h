@@ -3,6 +3,7 @@
 
 #include "model/batch.h"
 #include "model/kv_cache.h"
+#include "model/lora.h"
 #include "model/model.h"
 #include "model/policy.h"
 #include "ops/loss/output_loss.h"
@@ -34,11 +35,15 @@ OutputRows output_rows(Context& ctx, const Model& model, const Tensor& h);
 Tensor output_logits(Context& ctx, const Model& model, const Tensor& h);
 
 // The type of activations between this weight's product and its neighbours: bf16 while a tape is attached on
-// a GPU and the weight is bf16, without factors beside it; otherwise f32. The residual stream and the
-// branches' results are f32 always.
+// a GPU and the weight is bf16, without factors beside it; otherwise f32. The residual stream is f32 always.
 DType activation_type(const Context& ctx, const Model& model, const Tensor& weight);
+// Of a unit's input.
+DType activation_type(const Context& ctx, const Model& model, int64_t layer, Unit unit);
 
-// The normalised input of a unit, as its branch sees it, in `type`. h: (rows, width)
+// The normalised input of a unit, as its branch sees it, in `type`: of the kept rows, or of all. h: (rows,
+// width)
+Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
+                  const RowSet& kept, DType type = DType::kF32);
 Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
                   DType type = DType::kF32);
 
@@ -46,6 +51,11 @@ Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, co
 // gate where it has one (then f32).
 Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
                     const Decision& decision, const RowSet& rows, DType type = DType::kF32);
+
+// The branch of its last product's input x, (rows computed, width), normalised as the config says; in bf16
+// where x is and the branch joins as it is. h, sum: as mlp() takes them.
+Tensor branch_output(Context& ctx, const ProjectionCall& call, const Tensor& x, Projection which,
+                     const Tensor& post_norm, const Tensor& h, const Decision& decision, Tensor* sum);
 
 // Keys and values where a pass keeps them: in the cache, or in these tensors (when a block begins, those of
 // the nearest layer below with the same RoPE).
@@ -56,10 +66,12 @@ struct PassKv {
 };
 
 // The branches of a block, before the residual. h: f32 (rows, width). Returns (rows computed, width),
-// undefined when no row is computed. `kv` becomes this layer's.
+// undefined when no row is computed. `kv` becomes this layer's. sum: not null where every row runs and the
+// branch may be added to h at once; where one product can do that, the sum goes there, and nothing is
+// returned.
 Tensor attend(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-              const Batch& batch, PassKv& kv);
+              const Batch& batch, PassKv& kv, Tensor* sum = nullptr);
 Tensor mlp(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,
-           const Batch& batch);
+           const Batch& batch, Tensor* sum = nullptr);
 
 }  // namespace fathom

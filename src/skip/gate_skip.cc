@@ -154,6 +154,7 @@ class GateSkip final : public Method {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBoth, Units::kBlock};
     return {.units = kUnits[static_cast<size_t>(config_.skip)],
             .batch_quantile = true,
+            .scales_branch = true,
             .fits_at_end = config_.two_stage};
   }
   void score(UnitCall& call, Decision& decision) const override;

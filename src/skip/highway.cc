@@ -28,7 +28,7 @@ struct HighwayGate {
 class Highway final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
-  MethodTraits traits() const override { return {.units = Units::kFfn}; }
+  MethodTraits traits() const override { return {.units = Units::kFfn, .scales_branch = true}; }
 
   std::vector<MethodParameter> parameters(const ModelConfig& config) override {
     const int64_t d = config.width;

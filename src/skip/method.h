@@ -90,6 +90,7 @@ struct MethodTraits {
   bool batch_quantile = false;    // has a rule for PassRules::batch_quantile
   bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
   bool freezes_backbone = false;  // as the paper trains it: routers only
+  bool scales_branch = false;     // blend() multiplies the branch by more than decision.gate
   bool distills = false;          // unless set, the objective is distill: it learns from full depth
   bool fits_at_end = false;       // finish() has something to fit
   // Training draws who runs, and an arg-max of the same scores would run another share: thresholds that keep

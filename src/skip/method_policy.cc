@@ -346,6 +346,8 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
   const bool needs_skipped =
       mine.training && traits.straight_through && options_.st_skipped == SkippedBranch::kCompute;
   decision.masked = (mine.pass.masked || needs_skipped) && !decision.kept.is_all();
+  decision.joins_as_it_is =
+      !decision.masked && !decision.gate && !masks_block(mine) && !blend_->traits().scales_branch;
   if (input.unit == Unit::kAttention) {
     mine.pass.block = decision;
     mine.pass.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
@@ -358,12 +360,9 @@ void MethodPolicy::join(Context& ctx, const UnitInput& input, const Decision& de
                         Tensor& h, PolicyState& state) const {
   UnitCall call{ctx, input, own(state)};
   if (blend_->joins(call, decision, branch, h) || !branch) return;
-  Tensor blended = blend_->blend(call, decision, branch);
+  const Tensor blended = blend_->blend(call, decision, branch);
   if (masks_block(call.state)) return add_rows_to(ctx, h, computed_rows(call, decision), blended);
   const bool learns = decide_->traits().straight_through && call.state.training && decision.score;
-  // All rows kept, or the skipped ones dropped: m · branch with ∂m/∂score = 1.
-  if (learns && !decision.masked)
-    blended = scale_through(ctx, blended, gather_rows(ctx, decision.score, decision.kept));
   add_branch(ctx, decision, blended, learns ? decision.score : Tensor(), h);
 }
 
@@ -372,9 +371,7 @@ void MethodPolicy::mask_block(UnitCall& call, const Decision& decision, Tensor& 
   Context& ctx = call.ctx;
   const Tensor& before = call.state.pass.block_input;
   Tensor update = add(ctx, h, affine(ctx, before, -1.0f, 0.0f));
-  if (!decision.masked)
-    update = scale_through(ctx, gather_rows(ctx, update, decision.kept),
-                           gather_rows(ctx, decision.score, decision.kept));
+  if (!decision.masked) update = gather_rows(ctx, update, decision.kept);
   Tensor joined = affine(ctx, before, 1.0f, 0.0f);
   add_branch(ctx, decision, update, decision.score, joined);
   assign(ctx, h, joined);

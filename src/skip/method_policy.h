@@ -112,6 +112,7 @@ class MethodPolicy final : public SkipPolicy {
   Decision decide(Context& ctx, const UnitInput& input, PolicyState& state) const override;
   void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch, Tensor& h,
             PolicyState& state) const override;
+  bool only_adds() const override { return is_dense() && options_.blend.empty(); }
   void after_block(Context& ctx, const UnitInput& input, Tensor& h, PolicyState& state) const override;
 
  private:

@@ -158,8 +158,7 @@ class Priced final : public Method {
   void score(UnitCall& call, Decision& decision) const override {
     const UnitInput& input = call.input;
     const PricedRouter& router = routers_[static_cast<size_t>(input.index())];
-    const Tensor h = config_.detached ? detach(input.h) : input.h;
-    const Tensor x = unit_input(call.ctx, input.model, input.layer, input.unit, h);
+    const Tensor x = router_input(call);
     if (!call.ctx.tape()) decision.input = x;
     decision.score = apply(call.ctx, Unary::kSigmoid, scalar_head(call.ctx, x, router.weight, router.bias));
     if (call.state.training && config_.hold_budget) keep_pull(call, x, decision);
@@ -170,6 +169,15 @@ class Priced final : public Method {
   void after_step(Context& ctx) override;
 
  private:
+  // What a router reads. Detached, nothing that made it learns from the router: the residual stream and the
+  // unit's norm.
+  Tensor router_input(UnitCall& call) const {
+    Context& ctx = call.ctx;
+    const UnitInput& input = call.input;
+    const RecordingScope scope(ctx, ctx.tape() && ctx.tape()->recording() && !config_.detached);
+    return unit_input(ctx, input.model, input.layer, input.unit, input.h,
+                      activation_type(ctx, input.model, input.layer, input.unit));
+  }
   void keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const;
   float price_now(float share) const {
     std::array<float*, kPricePoints> prices{};

@@ -93,8 +93,10 @@ bool lost(cudaError_t error) {
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContained:
     case cudaErrorSystemNotReady:
-    case cudaErrorUnknown: return true;
-    default: return false;
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -109,9 +111,10 @@ void cuda_check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   const std::string what = std::string(call) + ": " + cudaGetErrorString(error);
   if (lost(error))
-    throw UserError("cuda: the device is lost (" + what +
-                    "); this process can no longer use it. What was written before is whole: a training goes on "
-                    "from its last checkpoint");
+    throw UserError(
+        "cuda: the device is lost (" + what +
+        "); this process can no longer use it. What was written before is whole: a training goes on "
+        "from its last checkpoint");
   throw std::runtime_error(what);
 }
 

@@ -20,12 +20,19 @@ struct GradientRoom {
   Tensor memory;
 };
 
+// What waits for the values of a tensor that the op which made it makes again, with its own gradient: no note
+// keeps them until then.
+using AwaitValues = std::vector<std::function<void(Context&, const Tensor& values)>>;
+
 // d loss / d tensor, summed so far. Undefined: no gradient has arrived.
 struct Gradient {
   Tensor value;
   bool own = false;                         // may be added to in place: no other tensor shares its memory
   std::shared_ptr<GradientRoom> room = {};  // null: it gets memory for itself
   int64_t column = 0;                       // its first one in the room
+  bool rounds = false;                      // what made the tensor multiplies its gradient in bf16
+  Tensor rounded = {};  // then `value` in bf16, where the last to add to it wrote that too
+  std::shared_ptr<AwaitValues> await = {};  // null: the tensor's values are kept for those that need them
 };
 
 class Tape {

@@ -15,8 +15,9 @@ void rope_gradient_kernel(CpuBackend dev, const Tensor& d, const Tensor& positio
 void rope_gradient_kernel(CudaBackend dev, const Tensor& d, const Tensor& positions,
                           const Tensor& inverse_frequency, RopeParams params, Tensor& dx);
 
-Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
-            RopeParams params) {
+namespace {
+
+void check(const Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency) {
   const bool f32 = x.defined() && x.dtype() == DType::kF32 && x.rank() == 3 && x.is_contiguous();
   const bool bf16 = x.defined() && x.dtype() == DType::kBF16 && x.rank() == 3 && x.has_dense_rows() &&
                     ctx.device() == Device::kCuda;
@@ -27,7 +28,11 @@ Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor
   expect(positions, DType::kI32, {x.dim(0)}, "rope", "positions");
   expect(inverse_frequency, DType::kF32, {x.dim(2) / 2}, "rope", "inverse_frequency");
   if (x.dim(2) > kMaxRopeDim) fail("rope: head_dim must be at most {}, got {}", kMaxRopeDim, x.dim(2));
-  Tensor out = Tensor::empty(ctx, x.dtype(), x.shape()).counted_like(x);
+}
+
+// out: may be x.
+void turn(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+          RopeParams params, Tensor& out) {
   on_device(ctx, [&](auto dev) { rope_kernel(dev, x, positions, inverse_frequency, params, out); });
   differentiate(ctx, {&x}, out, [=, x = without_values(x)](Context& c, const Tensor& d) {
     Tensor dx = gradient_like(c, x);
@@ -36,6 +41,24 @@ Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor
     });
     accumulate(c, x, dx);
   });
+}
+
+}  // namespace
+
+Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+            RopeParams params) {
+  check(ctx, x, positions, inverse_frequency);
+  Tensor out = Tensor::empty(ctx, x.dtype(), x.shape()).counted_like(x);
+  turn(ctx, x, positions, inverse_frequency, params, out);
+  return out;
+}
+
+Tensor rope_over(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+                 RopeParams params) {
+  if (!x.defined() || x.dtype() != DType::kBF16) return rope(ctx, x, positions, inverse_frequency, params);
+  check(ctx, x, positions, inverse_frequency);
+  Tensor out = detach(x);
+  turn(ctx, x, positions, inverse_frequency, params, out);
   return out;
 }
 

@@ -21,4 +21,8 @@ inline constexpr int64_t kMaxRopeDim = 1024;
 Tensor rope(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
             RopeParams params = {});
 
+// The same of an x whose values nothing else needs: in bf16 they are turned where they are.
+Tensor rope_over(Context& ctx, const Tensor& x, const Tensor& positions, const Tensor& inverse_frequency,
+                 RopeParams params = {});
+
 }  // namespace fathom

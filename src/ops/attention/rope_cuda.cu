@@ -55,14 +55,16 @@ __device__ float2 fast_turn(float x) {
   return {__cosf(rest), __sinf(rest)};
 }
 
-// Halves in bf16: a thread turns eight neighbouring pairs of a row's head.
+// Halves in bf16, in training alone, where the product before has asked how many rows there are: a thread
+// turns eight neighbouring pairs of a row's head.
 __global__ void rotate_eights(RopeCall call, int64_t rows) {
-  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const int per_head = call.half / 8, per_row = per_head * call.heads;
+  const uint32_t unit = blockIdx.x * kThreads + threadIdx.x;  // there is no memory for 2^32 of them
+  const auto per_head = static_cast<uint32_t>(call.half / 8),
+             per_row = per_head * static_cast<uint32_t>(call.heads);
   const int64_t row = unit / per_row;
-  if (row >= (call.count ? *call.count : rows)) return;
-  const int left = static_cast<int>(unit % per_row), i = left % per_head * 8;
-  const int64_t at = left / per_head * 2 * call.half + i;
+  if (row >= rows) return;
+  const uint32_t left = unit % per_row, i = left % per_head * 8;
+  const int64_t at = static_cast<int64_t>(left / per_head) * 2 * call.half + i;
   const Bf16* from = static_cast<const Bf16*>(call.x) + row * call.x_step + at;
   Bf16* to = static_cast<Bf16*>(call.out) + row * call.out_step + at;
   const EightFloats a = load_eight_floats(from), b = load_eight_floats(from + call.half),
@@ -101,7 +103,9 @@ void turn_rows(CudaBackend dev, const Tensor& x, const Tensor& positions, const 
                       out.raw()};
   const auto blocks = static_cast<unsigned int>(x.dim(0));
   if (takes_eights(x, out, params)) {
-    rotate_eights<<<blocks_for(x.numel() / 16, kThreads), kThreads, 0, dev.handle.stream>>>(call, x.dim(0));
+    const int64_t rows = present_rows(dev, x), eights = rows * x.dim(1) * (x.dim(2) / 16);
+    if (rows == 0) return;
+    rotate_eights<<<blocks_for(eights, kThreads), kThreads, 0, dev.handle.stream>>>(call, rows);
   } else if (x.dtype() == DType::kBF16) {
     rotate_rows<Bf16><<<blocks, kThreads, 0, dev.handle.stream>>>(call);
   } else {

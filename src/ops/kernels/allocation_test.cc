@@ -18,8 +18,8 @@
 namespace fathom {
 namespace {
 
-constexpr int64_t kPassRows = 3, kHeads = 6, kFewHeads = 2, kPassDim = 32, kPassWidth = kHeads * kPassDim,
-                  kVocab = 500;
+constexpr int64_t kPassRows = 3, kPassHeads = 6, kPassFewHeads = 2, kPassDim = 32,
+                  kPassWidth = kPassHeads * kPassDim, kPassVocab = 500;
 constexpr int64_t kLongCapacity = 4096, kLongPage = 64;
 
 Tensor floats(Shape shape) {
@@ -34,7 +34,7 @@ Tensor ints(Shape shape) {
 }
 
 struct Model {
-  Tensor table = floats({kVocab, kPassWidth}), weight = floats({kPassWidth}),
+  Tensor table = floats({kPassVocab, kPassWidth}), weight = floats({kPassWidth}),
          frequency = floats({kPassDim / 2});
   Tensor ids = ints({kPassRows}), positions = ints({kPassRows}), sequence = ints({kPassRows}),
          kept_ids = ints({kPassRows}), count = ints({1});
@@ -42,8 +42,8 @@ struct Model {
   KvView kv;
 
   Model() {
-    kv.k = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kFewHeads, kPassDim});
-    kv.v = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kFewHeads, kPassDim});
+    kv.k = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kPassFewHeads, kPassDim});
+    kv.v = Tensor::owned(Device::kCpu, DType::kF16, {kPassRows * kLongCapacity, kPassFewHeads, kPassDim});
     kv.entries = ints({kPassRows, kLongCapacity});
     kv.positions = ints({kPassRows, kLongCapacity});
     kv.lengths = ints({kPassRows});
@@ -59,8 +59,8 @@ struct Model {
     const RowSet all = RowSet::all(kPassRows), some = RowSet::some(kept_ids, count);
     Tensor h = embed(ctx, ids, table);
     const Tensor x = rms_norm(ctx, h, weight);
-    const Tensor q = rope(ctx, x.reshape({kPassRows, kHeads, kPassDim}), positions, frequency);
-    const Tensor k = rope(ctx, floats_of(ctx, {kPassRows, kFewHeads, kPassDim}), positions, frequency,
+    const Tensor q = rope(ctx, x.reshape({kPassRows, kPassHeads, kPassDim}), positions, frequency);
+    const Tensor k = rope(ctx, floats_of(ctx, {kPassRows, kPassFewHeads, kPassDim}), positions, frequency,
                           {RopeStyle::kPairs});
     append_kv(ctx, kv, pages, k, k, all, positions, sequence);
     h = add_rows(ctx, h, all,

@@ -909,6 +909,15 @@ TEST_F(CudaTaped, OfCompactedRowsOnlyThoseThatAreThereCount) {
   }
 }
 
+TEST_F(CudaTaped, ProductsOfAFewOutputs) {
+  for (const int64_t width : {2, 45, 96, 576}) {
+    check({.present = 1000, .rows = 1000, .in = width, .outs = {1}});
+    check({.present = 1000, .rows = 1000, .in = width, .outs = {2, 1}});
+    check({.present = 129, .compacted = true, .selected = true, .in = width, .outs = {2}});
+    check({.present = 0, .compacted = true, .in = width, .outs = {1, 40}});
+  }
+}
+
 TEST_F(CudaTaped, FrozenQuantisedWeights) {
   for (const DType type : {DType::kQ4_0, DType::kQ8_0, DType::kF16}) {
     check({.type = type, .frozen = true});

@@ -21,7 +21,7 @@ struct GemmPlan {
   cublasLtMatrixLayoutOpaque_t left, right, c;  // as cuBLASLt sees them
   cublasLtMatmulAlgo_t algorithm;
 };
-using PlanKey = std::array<int64_t, 12>;
+using PlanKey = std::array<int64_t, 13>;
 
 }  // namespace
 
@@ -54,6 +54,10 @@ uint32_t alignment_of(const void* pointer) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
+const void* summand_of(const CudaGemmArgs& args) {
+  return args.plus ? args.plus : args.c;
+}
+
 PlanKey key_of(const CudaGemmArgs& args) {
   return {static_cast<int64_t>(args.layout),
           args.a.bf16,
@@ -66,6 +70,7 @@ PlanKey key_of(const CudaGemmArgs& args) {
           args.c_stride,
           alignment_of(args.a.data),
           alignment_of(args.b.data),
+          alignment_of(summand_of(args)),
           alignment_of(args.c)};
 }
 
@@ -80,7 +85,7 @@ struct Preference {
         args.c_bf16 ? in_f32 : in_f32 | uint32_t{CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}, args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(args.b.data), args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(args.a.data), args);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(args.c), args);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(summand_of(args)), args);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(args.c), args);
   }
   template <class T>
@@ -175,7 +180,7 @@ void scale(CudaBackend dev, const CudaGemmArgs& args) {
 
 void cuda_gemm(CudaBackend dev, const CudaGemmArgs& args) {
   if (args.m <= 0 || args.n <= 0) return;
-  if (args.k <= 0) return scale(dev, args);
+  if (args.k <= 0 && !args.plus) return scale(dev, args);
   if (args.a.bf16 != args.b.bf16)
     throw std::runtime_error("cuda_gemm: one factor is f32, the other one bf16");
   GemmPlans& plans = plans_of(dev, args);
@@ -190,7 +195,7 @@ void cuda_gemm(CudaBackend dev, const CudaGemmArgs& args) {
   }
   GemmPlan& plan = found->second;
   check(cublasLtMatmul(plans.library, &plan.product, &args.alpha, args.b.data, &plan.left, args.a.data,
-                       &plan.right, &args.beta, args.c, &plan.c, args.c, &plan.c, &plan.algorithm,
+                       &plan.right, &args.beta, summand_of(args), &plan.c, args.c, &plan.c, &plan.algorithm,
                        plans.workspace.get(), kWorkspace, dev.handle.stream),
         "cublasLtMatmul", args);
 }

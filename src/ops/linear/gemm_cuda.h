@@ -13,6 +13,7 @@ struct CudaGemmArgs {
   int64_t c_stride;
   bool c_bf16 = false;  // or f32
   float alpha = 1.0f, beta = 0.0f;
+  const void* plus = nullptr;  // what beta multiplies, with C's type and stride; null: C
 };
 
 // Row-major, as gemm(). The same operands give the same bits: where a sum is split, its parts are added in a

@@ -15,12 +15,15 @@ bool is_bf16(const Tensor& t) {
   return t.defined() && t.dtype() == DType::kBF16;
 }
 
-// Activations in bf16, as operands or results: training on a GPU, with bf16 weights.
+// Activations in bf16, as operands or results: training on a GPU, with bf16 weights or, for f32 results, f32
+// ones of a few outputs.
 void check_bf16(const Context& ctx, const LinearCall& call, DType type) {
   require(type == DType::kF32 || type == DType::kBF16, "linear: the results must be f32 or bf16, got {}",
           name_of(type));
-  require(ctx.device() == Device::kCuda && ctx.tape() &&
-              std::all_of(call.weights.begin(), call.weights.end(), is_bf16),
+  const bool meet = std::all_of(call.weights.begin(), call.weights.end(), [&](const Tensor& w) {
+    return is_bf16(w) || (type == DType::kF32 && has_few_outputs(w));
+  });
+  require(ctx.device() == Device::kCuda && ctx.tape() && meet,
           "linear: bf16 activations need a tape, a GPU and bf16 weights");
   require(type == DType::kF32 || std::none_of(call.biases.begin(), call.biases.end(),
                                               [](const Tensor& bias) { return bias.defined(); }),
@@ -61,7 +64,13 @@ struct GroupNote {
   std::vector<std::shared_ptr<Gradient>> outputs;
   std::vector<Shape> shapes;           // of the outputs
   std::shared_ptr<GradientRoom> room;  // of bf16 outputs
+  Tensor h;                            // without its values: what the only output was added to, or undefined
 };
+
+// x as the gradient keeps it, which needs its values where `needed`, unless they are made again.
+Tensor kept(const Tensor& x, bool needed) {
+  return needed && !(x.gradient() && x.gradient()->await) ? x : without_values(x);
+}
 
 bool wants_gradient(const std::vector<Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.gradient() != nullptr; });
@@ -115,7 +124,7 @@ bool joined_gradient(Backend dev, Context& ctx, const GroupNote& note) {
   const Tensor weight = joined(note.weights);
   const bool trained = wants_gradient(note.weights);
   Tensor dw = trained ? joined(gradients_to_add_to(note.weights)) : Tensor();
-  if (!weight || (trained && !dw)) return false;
+  if (!weight || (trained && (!dw || !note.x))) return false;
   for (const auto& output : note.outputs) output->value = {};
   const Tensor dy = dy_factor(dev, ctx, note.room->memory.counted_like(note.x), weight.dtype());
   note.room->memory = {};
@@ -130,30 +139,40 @@ bool joined_gradient(Backend dev, Context& ctx, const GroupNote& note) {
 template <class Backend>
 void group_gradient(Backend dev, Context& ctx, const GroupNote& note) {
   if (joined_gradient(dev, ctx, note)) return;
-  Tensor dx;
+  Tensor dx = adds_to_dx(dev) && note.dx_type == DType::kF32 ? gradient_to_add_to(note.x) : Tensor();
+  const bool added = dx.defined();
+  if (added) dx = dx.reshape(note.x.shape()).counted_like(note.x);
   for (size_t i = 0; i < note.weights.size(); ++i) {
     Gradient& arrived = *note.outputs[i];
     if (!arrived.value) continue;
     const Tensor dy = arrived.value.reshape(note.shapes[i]).counted_like(note.x), &weight = note.weights[i];
-    arrived.value = {};
+    const Tensor rounded = arrived.rounded ? arrived.rounded.reshape(dy.shape()).counted_like(dy) : dy;
+    arrived.value = arrived.rounded = {};
+    accumulate(ctx, note.h, dy);
     if (!note.biases.empty() && note.biases[i].gradient()) {
       add_gradient(ctx, note.biases[i],
                    [&](float beta, Tensor& db) { linear_db_kernel(dev, ctx, dy, beta, db); });
     }
     if (!note.x.gradient() && !weight.gradient()) continue;
-    const Tensor factor = dy_factor(dev, ctx, dy, weight.dtype());
+    const Tensor factor = dy_factor(dev, ctx, rounded, weight.dtype());
     if (note.x.gradient()) {
       const float beta = dx ? 1.0f : 0.0f;
       if (!dx) dx = Tensor::empty(ctx, note.dx_type, note.x.shape()).counted_like(note.x);
       linear_dx_kernel(dev, ctx, factor, weight, beta, dx);
     }
-    if (weight.gradient()) {
-      add_gradient(ctx, weight, [&](float beta, Tensor& dw) {
-        linear_dw_kernel(dev, ctx, factor, note.x, weight.dtype(), beta, dw);
+    if (!weight.gradient()) continue;
+    const auto add_dw = [dev, factor, weight](Context& c, const Tensor& x) {
+      add_gradient(c, weight, [&](float beta, Tensor& dw) {
+        linear_dw_kernel(dev, c, factor, x, weight.dtype(), beta, dw);
       });
+    };
+    if (note.x) {
+      add_dw(ctx, note.x);
+    } else {
+      note.x.gradient()->await->push_back(add_dw);
     }
   }
-  if (dx) accumulate(ctx, note.x, dx);
+  if (dx && !added) accumulate(ctx, note.x, dx);
 }
 
 // x as the weights' products want it: rounded once where all of them round it and it is kept, or read so.
@@ -186,12 +205,21 @@ void multiply(Backend dev, Context& ctx, const LinearCall& call, const Tensor& x
 void expect_gradients(const LinearCall& call, const Tensor& all, GroupNote& note) {
   if (all) note.room = std::make_shared<GradientRoom>(GradientRoom{all.dtype(), all.shape(), {}});
   int64_t column = 0;
-  for (Tensor& out : call.outputs) {
-    out = out.with_gradient(std::make_shared<Gradient>(Gradient{{}, false, note.room, column}));
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    Tensor& out = call.outputs[i];
+    const bool rounds = !all && is_bf16(call.weights[i]);
+    out = out.with_gradient(std::make_shared<Gradient>(Gradient{{}, false, note.room, column, rounds}));
     column += out.dim(1);
     note.outputs.push_back(out.gradient());
     note.shapes.push_back(out.shape());
   }
+}
+
+void record(Context& ctx, const LinearCall& call, const Tensor& all, GroupNote&& note) {
+  expect_gradients(call, all, note);
+  ctx.tape()->record([note = std::move(note)](Context& c) {
+    on_device(c, [&](auto device) { group_gradient(device, c, note); });
+  });
 }
 
 // While a tape is attached, recording or not (what is computed twice must be the same twice).
@@ -203,16 +231,14 @@ void taped_group(Backend dev, Context& ctx, const LinearCall& call, Tensor& all)
                  .biases = {call.biases.begin(), call.biases.end()},
                  .outputs = {},
                  .shapes = {},
-                 .room = {}};
+                 .room = {},
+                 .h = {}};
   const bool recording = ctx.tape()->recording(), keep = recording && wants_gradient(note.weights);
   note.x = operand(dev, ctx, call, keep);
   multiply(dev, ctx, call, note.x, all);
   if (!recording || !(call.x.gradient() || keep || wants_gradient(note.biases))) return;
-  if (!keep) note.x = without_values(call.x);
-  expect_gradients(call, all, note);
-  ctx.tape()->record([note = std::move(note)](Context& c) {
-    on_device(c, [&](auto device) { group_gradient(device, c, note); });
-  });
+  note.x = kept(keep ? note.x : call.x, keep);
+  record(ctx, call, all, std::move(note));
 }
 
 // Room for the outputs: f32 each, or the columns of one bf16 matrix, which is returned.
@@ -245,6 +271,29 @@ void linear_group(Context& ctx, const Tensor& x, std::span<const Tensor> weights
     if (ctx.tape()) return taped_group(device, ctx, call, all);
     linear_kernel(device, ctx, call);
   });
+}
+
+Tensor add_linear(Context& ctx, const Tensor& h, const Tensor& x, const Tensor& weight) {
+  Tensor out = h.is_only_handle() ? detach(h) : Tensor::empty(ctx, DType::kF32, h.shape());
+  const LinearCall call{x, {&weight, 1}, {}, {&out, 1}};
+  check_operands(call);
+  check_bf16(ctx, call, DType::kF32);
+  require(is_bf16(x) && !x.row_count(), "add_linear: x must be bf16 with every row there, got {}",
+          name_of(x.dtype()));
+  expect(h, DType::kF32, {x.dim(0), weight.dim(0)}, "add_linear", "h");
+  require(h.is_contiguous(), "add_linear: h must be dense");
+  if constexpr (kHasCuda) add_linear_kernel(ctx.cuda(), h, x, weight, out);
+  if (!differentiable(ctx, {&h, &x, &weight})) return out;
+  record(ctx, call, {},
+         {.x = kept(x, weight.gradient() != nullptr),
+          .dx_type = x.dtype(),
+          .weights = {weight},
+          .biases = {},
+          .outputs = {},
+          .shapes = {},
+          .room = {},
+          .h = without_values(h)});
+  return out;
 }
 
 Tensor linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& bias) {

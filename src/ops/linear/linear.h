@@ -25,4 +25,9 @@ Tensor linear(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor&
 void linear_group(Context& ctx, const Tensor& x, std::span<const Tensor> weights,
                   std::span<const Tensor> biases, std::span<Tensor> outputs, DType type = DType::kF32);
 
+// h + x Wᵀ in one product, while a tape is attached on a GPU: a branch's last product joins the residual
+// stream. h: dense f32 (rows, out), x: bf16 (rows, in), weight: bf16 (out, in); every row is there. Counted
+// as linear() and add_rows() are. Returns f32 (rows, out), in the memory of h where nothing else holds it.
+Tensor add_linear(Context& ctx, const Tensor& h, const Tensor& x, const Tensor& weight);
+
 }  // namespace fathom

@@ -2,6 +2,7 @@
 // products are cuBLASLt's, over bound() rows of compacted tensors.
 #include <cuda_bf16.h>
 
+#include "ops/kernels/warp.cuh"
 #include "ops/kernels/weight_formats.cuh"
 #include "ops/linear/gemm_cuda.h"
 #include "ops/linear/linear_kernel.h"
@@ -113,13 +114,15 @@ __global__ void sum_row_blocks(const float* dy, const int32_t* count, int64_t ro
   partial[blockIdx.y * columns + column] = sum;
 }
 
-// A thread per column: the blocks in order.
+// A warp per column: lane l adds blocks l, l + kWarp, …, then the lanes.
 __global__ void sum_blocks(const float* partial, int64_t blocks, int64_t columns, float beta, float* db) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (column >= columns) return;
   float sum = 0.0f;
-  for (int64_t block = 0; block < blocks; ++block) sum += partial[block * columns + column];
-  db[column] = beta == 0.0f ? sum : fmaf(beta, db[column], sum);
+  for (int64_t block = threadIdx.x % kWarp; block < blocks; block += kWarp)
+    sum += partial[block * columns + column];
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) db[column] = beta == 0.0f ? sum : fmaf(beta, db[column], sum);
 }
 
 }  // namespace
@@ -130,6 +133,7 @@ void linear_gemm_kernel(CudaBackend cuda, Context& ctx, const Tensor& x, const T
   if (present == 0 || columns == 0) return;
   cuda.counters.add(
       {.madds = madds(present, weight.shape()), .weight_bytes = static_cast<uint64_t>(weight.nbytes())});
+  if (has_few_outputs(weight)) return narrow_products_kernel(cuda, x, weight, bias, out);
   // The bias is there first, and the product is added to it.
   if (bias) {
     const unsigned int pieces = blocks_for(columns, kThreads),
@@ -150,12 +154,31 @@ void linear_gemm_kernel(CudaBackend cuda, Context& ctx, const Tensor& x, const T
                    .beta = bias ? 1.0f : 0.0f});
 }
 
+void add_linear_kernel(CudaBackend cuda, const Tensor& h, const Tensor& x, const Tensor& weight,
+                       Tensor& out) {
+  const int64_t rows = x.dim(0);
+  cuda.counters.add({.madds = madds(rows, weight.shape()),
+                     .weight_bytes = static_cast<uint64_t>(rows > 0 ? weight.nbytes() : 0),
+                     .unit_rows = static_cast<uint64_t>(rows)});
+  cuda_gemm(cuda, {.layout = GemmLayout::kNT,
+                   .m = rows,
+                   .n = weight.dim(0),
+                   .k = weight.dim(1),
+                   .a = matrix(x),
+                   .b = matrix(weight),
+                   .c = out.raw(),
+                   .c_stride = out.dim(1),
+                   .beta = 1.0f,
+                   .plus = h.raw()});
+}
+
 void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& weight, float beta,
                       Tensor& dx) {
   const int64_t present = present_rows(cuda, dy);
   if (present == 0) return;
   cuda.counters.add(
       {.madds = madds(present, weight.shape()), .weight_bytes = static_cast<uint64_t>(weight.nbytes())});
+  if (has_few_outputs(weight)) return narrow_dx_kernel(cuda, dy, weight, beta, dx);
   const Tensor factor = weight_factor(cuda, ctx, weight);
   cuda_gemm(cuda, {.layout = GemmLayout::kNN,
                    .m = bound(cuda, dy),
@@ -172,6 +195,7 @@ void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Te
 void linear_dw_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& x, DType weight_type,
                       float beta, Tensor& dw) {
   cuda.counters.add({.madds = madds(present_rows(cuda, dy), dw.shape())});
+  if (weight_type == DType::kF32 && has_few_outputs(dw)) return narrow_dw_kernel(cuda, ctx, dy, x, beta, dw);
   const Tensor factor = factor_of(cuda, ctx, x, weight_type);
   clear_past_count(cuda, factor);
   cuda_gemm(cuda, {.layout = GemmLayout::kTN,
@@ -195,7 +219,7 @@ void linear_db_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, float be
                                                               partial.data<float>());
     check_launch("linear (gradient of the bias)");
   }
-  sum_blocks<<<blocks_for(columns, kThreads), kThreads, 0, cuda.handle.stream>>>(
+  sum_blocks<<<blocks_for(columns, kThreads / kWarp), kThreads, 0, cuda.handle.stream>>>(
       partial.data<float>(), blocks, columns, beta, db.data<float>());
   check_launch("linear (gradient of the bias)");
 }

@@ -28,6 +28,8 @@ void linear_gemm_kernel(CpuBackend cpu, Context& ctx, const Tensor& x, const Ten
                         const Tensor& bias, Tensor& out);
 void linear_gemm_kernel(CudaBackend cuda, Context& ctx, const Tensor& x, const Tensor& weight,
                         const Tensor& bias, Tensor& out);
+// out = h + x Wᵀ, f32. x, weight: bf16.
+void add_linear_kernel(CudaBackend cuda, const Tensor& h, const Tensor& x, const Tensor& weight, Tensor& out);
 // dx = dy W + beta · dx, with weights of any format. dy: dy_factor()'s.
 void linear_dx_kernel(CpuBackend cpu, Context& ctx, const Tensor& dy, const Tensor& weight, float beta,
                       Tensor& dx);
@@ -44,6 +46,26 @@ void linear_db_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, float be
 // The rows that are there, rounded to bf16. On a GPU zeros from the count to bound().
 void round_rows_kernel(CpuBackend cpu, const Tensor& x, Tensor& out);
 void round_rows_kernel(CudaBackend cuda, const Tensor& x, Tensor& out);
+
+// f32 weights of a few outputs, a router's, meet rows in f32 or bf16 on a GPU: linear_narrow_cuda.cu.
+inline constexpr int64_t kFewOutputs = 2;
+inline bool has_few_outputs(const Tensor& weight) {
+  return weight.dtype() == DType::kF32 && weight.dim(0) <= kFewOutputs && weight.dim(0) > 0;
+}
+void narrow_products_kernel(CudaBackend cuda, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            Tensor& out);
+void narrow_dx_kernel(CudaBackend cuda, const Tensor& dy, const Tensor& weight, float beta, Tensor& dx);
+void narrow_dw_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& x, float beta,
+                      Tensor& dw);
+
+// Whether a product adds to the gradient that x has already, instead of making one that is added. The CPU's
+// order of sums stays as it is.
+constexpr bool adds_to_dx(CpuBackend) {
+  return false;
+}
+constexpr bool adds_to_dx(CudaBackend) {
+  return true;
+}
 
 // Whether products with bf16 weights read their factors in bf16, so that rounding once for several of them
 // pays. The CPU's round while they pack.

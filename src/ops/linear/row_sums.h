@@ -5,7 +5,8 @@
 
 namespace fathom {
 
-// a: f32 (rows, m), b: f32 (rows, n), dense, every row there. Returns aᵀ b: f32 (m, n).
+// a: f32 (rows, m), b: f32 (rows, n), dense, every row there; b on a GPU bf16 too, where m is at most 2.
+// Returns aᵀ b: f32 (m, n).
 Tensor transposed_product(Context& ctx, const Tensor& a, const Tensor& b);
 
 // x: f32 (rows, m), dense, every row there. Returns f32 (m): the sum of the rows.

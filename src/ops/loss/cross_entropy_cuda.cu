@@ -31,6 +31,10 @@ struct LossRows {
     const int64_t left = rows.width - i;
     return {at[0], left > 1 ? at[1] : fill, left > 2 ? at[2] : fill, left > 3 ? at[3] : fill};
   }
+  __device__ Floats<4> floats(const float* x, int64_t row, int64_t i, float fill) const {
+    const float4 v = four(x, row, i, fill);
+    return {{v.x, v.y, v.z, v.w}};
+  }
   __device__ void set_four(float* x, int64_t row, int64_t i, float4 values) const {
     float* at = x + row * rows.width + i;
     if (whole) {
@@ -49,7 +53,7 @@ struct LossRows {
 __device__ double log_sum_exp(const LossRows& call, const float* x, int64_t row) {
   PowerSum powers;
   for (int64_t i = first_four(); i < call.rows.width; i += next_four())
-    powers.add(call.four(x, row, i, -__builtin_huge_valf()));
+    powers.add(call.floats(x, row, i, -__builtin_huge_valf()));
   powers.join();
   return powers.log();
 }
@@ -128,8 +132,8 @@ struct EntropyGradient {
   const float* log_sums;
 
   __device__ float4 operator()(const LossRows& call, int64_t row, int64_t i, float scale) const {
-    const float4 p = exp_less(call.four(logits, row, i, 0.0f), log_sums[row]);
-    float4 out{p.x * scale, p.y * scale, p.z * scale, p.w * scale};
+    const auto [p] = exp_less(call.floats(logits, row, i, 0.0f), log_sums[row]);
+    float4 out{p[0] * scale, p[1] * scale, p[2] * scale, p[3] * scale};
     const int64_t target = targets[row] - i;
     if (target == 0) out.x -= scale;
     if (target == 1) out.y -= scale;
@@ -172,9 +176,9 @@ struct DivergenceGradient {
   const float *t_sums, *s_sums;
 
   __device__ float4 operator()(const LossRows& call, int64_t row, int64_t i, float scale) const {
-    const float4 p = exp_less(call.four(teacher, row, i, 0.0f), t_sums[row]),
-                 q = exp_less(call.four(student, row, i, 0.0f), s_sums[row]);
-    return {scale * (q.x - p.x), scale * (q.y - p.y), scale * (q.z - p.z), scale * (q.w - p.w)};
+    const auto [p] = exp_less(call.floats(teacher, row, i, 0.0f), t_sums[row]);
+    const auto [q] = exp_less(call.floats(student, row, i, 0.0f), s_sums[row]);
+    return {scale * (q[0] - p[0]), scale * (q[1] - p[1]), scale * (q[2] - p[2]), scale * (q[3] - p[3])};
   }
 };
 

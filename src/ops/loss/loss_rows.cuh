@@ -24,45 +24,73 @@ __device__ inline int64_t next_four() {
   return 4 * static_cast<int64_t>(blockDim.x);
 }
 
+// eˣ⁻ᵇʸ; its relative error is some 2^-22, and more only where it is far below 1.
 __device__ inline float exp_less(float x, float by) {
-  return expf(x - by);
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"((x - by) * 1.44269504f));
+  return power;
 }
-__device__ inline float4 exp_less(float4 x, float by) {
-  return {exp_less(x.x, by), exp_less(x.y, by), exp_less(x.z, by), exp_less(x.w, by)};
+// Elements of a row side by side.
+template <int kCount>
+struct Floats {
+  float at[kCount];
+};
+
+template <int kCount>
+__device__ inline Floats<kCount> exp_less(Floats<kCount> x, float by) {
+#pragma unroll
+  for (float& each : x.at) each = exp_less(each, by);
+  return x;
 }
 
-__device__ inline double sum_of_four(float4 x) {
-  return (static_cast<double>(x.x) + static_cast<double>(x.y)) +
-         (static_cast<double>(x.z) + static_cast<double>(x.w));
+// In pairs of halves: (x₀ + x₂) + (x₁ + x₃) of four.
+template <int kCount>
+__device__ inline float sum_of(const Floats<kCount>& x) {
+  Floats<kCount / 2> half;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) half.at[i] = x.at[i] + x.at[i + kCount / 2];
+  return sum_of(half);
+}
+template <>
+__device__ inline float sum_of(const Floats<1>& x) {
+  return x.at[0];
 }
 
-// Σ eˣ as it grows: exponentials in f32 below the largest element so far, their sum in f64.
+// Σ eˣ as it grows, below the largest element so far: a thread's in f32, the block's in f64.
 struct PowerSum {
   float largest = -FLT_MAX;  // an element of −∞ is still below
-  double sum = 0;
+  float sum = 0;
+  double whole = 0;
 
-  // Returns what the powers so far are to be multiplied by: 1 unless an element is larger than those before.
-  __device__ double raise(float4 x) {
-    const float most = fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w));
-    if (!(most > largest)) return 1.0;
-    const double factor = exp(static_cast<double>(largest) - static_cast<double>(most));
+  // Returns what the powers so far are to be multiplied by.
+  template <int kCount>
+  __device__ float raise(const Floats<kCount>& x) {
+    float most = largest;
+#pragma unroll
+    for (const float each : x.at) most = fmaxf(most, each);
+    const float factor = exp_less(largest, most);
     largest = most;
     sum *= factor;
     return factor;
   }
-  __device__ void add(float4 x) {
+  template <int kCount>
+  __device__ void add(const Floats<kCount>& x) {
     raise(x);
-    sum += sum_of_four(exp_less(x, largest));
+    sum += sum_of(exp_less(x, largest));
   }
   // The block's: every thread gets it. Returns what this thread's powers are to be multiplied by.
-  __device__ double join() {
-    const float all = block_max(largest);
-    const double factor = exp(static_cast<double>(largest) - static_cast<double>(all));
-    sum = block_sum(sum * factor);
+  __device__ float join() {
+    const float all = block_max(largest), factor = exp_less(largest, all);
+    whole = block_sum(static_cast<double>(sum * factor));
     largest = all;
     return factor;
   }
-  __device__ double log() const { return static_cast<double>(largest) + ::log(sum); }
+  __device__ double log() const {
+    return static_cast<double>(largest) + ::log(whole);
+  }
+  __device__ float log_f32() const {
+    return largest + logf(static_cast<float>(whole));
+  }
 };
 
 inline constexpr int kLossSumThreads = 1024;

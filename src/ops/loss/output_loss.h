@@ -21,7 +21,7 @@ Tensor output_logits(Context& ctx, const OutputRows& rows);
 inline constexpr int64_t kLogitsAtOnce = int64_t{1} << 27;
 
 // As cross_entropy() of the logits. On a GPU f32 weights multiply in f32; others, with or without a tape, in
-// bf16 (logits and their sums f32), and the gradient's products are done and counted with the forward's.
+// bf16, logits included (sums f32), and the gradient's products are done and counted with the forward's.
 Tensor output_cross_entropy(Context& ctx, const OutputRows& rows, const Tensor& targets,
                             const Tensor& weights, int64_t logits_at_once = kLogitsAtOnce);
 

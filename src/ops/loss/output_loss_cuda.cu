@@ -1,11 +1,15 @@
-// Rows go through in pieces: the product, one kernel that makes a row's loss and, in a second pass over it,
-// the gradient of its logits, and the gradient's products. Only one piece's logits are in memory.
+// Rows go through in pieces: the product, one kernel that makes a row's loss and then the gradient of its
+// logits, which it keeps in shared memory meanwhile, and the gradient's products. Only one piece's logits are
+// in memory.
 #include <cuda_bf16.h>
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
+#include "ops/kernels/bf16.cuh"
 #include "ops/kernels/elementwise.cuh"
+#include "ops/kernels/tensor_core.cuh"
 #include "ops/kernels/warp.cuh"
 #include "ops/linear/gemm_cuda.h"
 #include "ops/linear/linear_kernel.h"
@@ -15,85 +19,126 @@
 namespace fathom {
 namespace {
 
-// As many that few rows are worked on at a time: their second pass finds them in the cache.
 constexpr int kMostThreads = 1024;
 constexpr int64_t kRowTile = 128;
+constexpr int kReduceBytes = 2048;  // of a block's memory, more than its sums take
 
-// Logits of a piece's rows: (rows, vocab), before the cap.
+// 16 bytes of a row are read and written together.
+template <class T>
+inline constexpr int kPack = 16 / sizeof(T);
+
+__device__ Floats<4> unpack(const float* from) {
+  const float4 v = *reinterpret_cast<const float4*>(from);
+  return {{v.x, v.y, v.z, v.w}};
+}
+__device__ Floats<8> unpack(const Bf16* from) {
+  Floats<8> out;
+  const EightFloats v = load_eight_floats(from);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out.at[i] = v.at[i];
+  return out;
+}
+__device__ void pack(float* to, const Floats<4>& v) {
+  *reinterpret_cast<float4*>(to) = {v.at[0], v.at[1], v.at[2], v.at[3]};
+}
+__device__ void pack(Bf16* to, const Floats<4>& v) {
+  store_four(to, {v.at[0], v.at[1], v.at[2], v.at[3]});
+}
+__device__ void pack(Bf16* to, const Floats<8>& v) {
+  EightFloats out;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) out.at[i] = v.at[i];
+  store_eight(to, out);
+}
+
+// A block's rows in shared memory.
+extern __shared__ uint4 near_rows[];
+
+// Logits of a piece's rows: (rows, vocab), before the cap. The first `near` elements of the block's row are
+// in shared memory, where each thread fetches those that it reads itself; the others are read where they are,
+// and again for the gradient.
+template <class Element>
 struct PieceLogits {
-  const float* data;
+  using T = Element;
+  static constexpr int kCount = kPack<T>;
+  using Pack = Floats<kCount>;
+  const T* data;
   int64_t vocab;
   float cap;
-  bool whole;  // rows are a multiple of four elements
+  bool whole;     // rows are a multiple of kCount elements
+  int near = 0;   // a multiple of kCount
+  int place = 0;  // of the first, in near_rows
 
   __device__ float capped(float x) const { return cap > 0 ? cap * tanhf(x / cap) : x; }
-  __device__ float at(int64_t row, int64_t i) const { return capped(data[row * vocab + i]); }
-  // Elements i … i + 3 of a row; past the row's end: −∞.
-  __device__ float4 four(int64_t row, int64_t i) const {
-    const float* from = data + row * vocab + i;
+  __device__ float at(int64_t row, int64_t i) const { return capped(to_float(data[row * vocab + i])); }
+  __device__ T* near_pack(int64_t i) const {
+    return reinterpret_cast<T*>(near_rows + place + static_cast<unsigned int>(i) / kCount);
+  }
+  // Begins to fetch kCount elements of a row, which the thread has read of the row before it.
+  __device__ void fetch(int64_t row, int64_t i) const {
+    if (i < near) copy_async(shared_address(near_pack(i)), data + row * vocab + i);
+  }
+  // kCount elements of a row, from i on; past the row's end: −∞.
+  __device__ Pack pack_at(int64_t row, int64_t i) const {
+    const T* from = data + row * vocab + i;
+    Pack out;
     if (whole) {
-      const float4 v = *reinterpret_cast<const float4*>(from);
-      return {capped(v.x), capped(v.y), capped(v.z), capped(v.w)};
+      out = unpack(i < near ? near_pack(i) : from);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) out.at[j] = i + j < vocab ? to_float(from[j]) : -__builtin_huge_valf();
     }
-    const int64_t left = vocab - i;
-    const float nothing = -__builtin_huge_valf();
-    return {capped(from[0]), left > 1 ? capped(from[1]) : nothing, left > 2 ? capped(from[2]) : nothing,
-            left > 3 ? capped(from[3]) : nothing};
+    if (cap > 0) {
+#pragma unroll
+      for (float& each : out.at) each = capped(each);
+    }
+    return out;
   }
   // The gradient of the logits before the cap, from that of the capped ones y: 1 − tanh².
-  __device__ float through_cap(float d, float y) const {
-    const float t = y / cap;
-    return d * (1.0f - t * t);
+  __device__ void go_through_cap(Pack& d, const Pack& y) const {
+    if (!(cap > 0)) return;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float t = y.at[j] / cap;
+      d.at[j] *= 1.0f - t * t;
+    }
   }
-  __device__ float4 through_cap(float4 d, float4 y) const {
-    if (!(cap > 0)) return d;
-    return {through_cap(d.x, y.x), through_cap(d.y, y.y), through_cap(d.z, y.z), through_cap(d.w, y.w)};
+  // Those of the gradient, in its own type; past the row's end nothing.
+  template <class Gradient>
+  __device__ void set_pack(Gradient* gradient, int64_t row, int64_t i, const Pack& v) const {
+    Gradient* to = gradient + row * vocab + i;
+    if (whole) return pack(to, v);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j)
+      if (i + j < vocab) store(to + j, v.at[j]);
   }
 };
 
-struct alignas(8) FourBf16 {
-  __nv_bfloat16 value[4];
-};
-
-__device__ void set_whole(float* to, float4 v) {
-  *reinterpret_cast<float4*>(to) = v;
+template <class Logits>
+__device__ int64_t first_pack() {
+  return Logits::kCount * static_cast<int64_t>(threadIdx.x);
 }
-__device__ void set_whole(__nv_bfloat16* to, float4 v) {
-  *reinterpret_cast<FourBf16*>(to) = {__float2bfloat16_rn(v.x), __float2bfloat16_rn(v.y),
-                                      __float2bfloat16_rn(v.z), __float2bfloat16_rn(v.w)};
-}
-__device__ void set_one(float& to, float v) {
-  to = v;
-}
-__device__ void set_one(__nv_bfloat16& to, float v) {
-  to = __float2bfloat16_rn(v);
+template <class Logits>
+__device__ int64_t next_pack() {
+  return Logits::kCount * static_cast<int64_t>(blockDim.x);
 }
 
-// Elements i … i + 3 of a row of the gradient, those past the row's end left out.
-template <class Element>
-__device__ void set_four(Element* gradient, const PieceLogits& like, int64_t row, int64_t i, float4 v) {
-  Element* to = gradient + row * like.vocab + i;
-  if (like.whole) return set_whole(to, v);
-  const int64_t left = like.vocab - i;
-  set_one(to[0], v.x);
-  if (left > 1) set_one(to[1], v.y);
-  if (left > 2) set_one(to[2], v.z);
-  if (left > 3) set_one(to[3], v.w);
-}
-
+template <class T>
 struct Entropy {
-  PieceLogits logits;
+  using Logits = PieceLogits<T>;
+  using Pack = typename Logits::Pack;
+  Logits logits;
   const int32_t* targets;
   int32_t* fault;
 
   struct Row {
-    double loss;
+    double loss;  // thread 0 alone has it
     float log_sum;
     int64_t target;
   };
 
-  // Every thread of the block gets it. The target's logit is read before the threads meet: the gradient may
-  // take its place afterwards.
+  __device__ void fetch(int64_t row, int64_t i) const { logits.fetch(row, i); }
+  // The target's logit is read before the threads meet: the gradient may take its place afterwards.
   __device__ Row measure(int64_t row) const {
     int64_t target = targets[row];
     if (target < 0 || target >= logits.vocab) {
@@ -102,85 +147,100 @@ struct Entropy {
     }
     const float chosen = logits.at(row, target);
     PowerSum powers;
-    for (int64_t i = first_four(); i < logits.vocab; i += next_four()) powers.add(logits.four(row, i));
+    for (int64_t i = first_pack<Logits>(); i < logits.vocab; i += next_pack<Logits>())
+      powers.add(logits.pack_at(row, i));
     powers.join();
-    const double log_sum = powers.log();
-    return {log_sum - static_cast<double>(chosen), static_cast<float>(log_sum), target};
+    const double loss = threadIdx.x == 0 ? powers.log() - static_cast<double>(chosen) : 0.0;
+    return {loss, powers.log_f32(), target};
   }
-  // Of elements i … i + 3, where the loss's gradient times the row's weight is `scale`.
-  __device__ float4 gradient(const Row& row_sums, int64_t row, int64_t i, float scale) const {
-    const float4 y = logits.four(row, i), p = exp_less(y, row_sums.log_sum);
-    float4 out{p.x * scale, p.y * scale, p.z * scale, p.w * scale};
-    const int64_t target = row_sums.target - i;
-    if (target == 0) out.x -= scale;
-    if (target == 1) out.y -= scale;
-    if (target == 2) out.z -= scale;
-    if (target == 3) out.w -= scale;
-    return logits.through_cap(out, y);
+  // Of a pack, where the loss's gradient times the row's weight is `scale`.
+  __device__ Pack gradient(const Row& sums, int64_t row, int64_t i, float scale) const {
+    const Pack y = logits.pack_at(row, i);
+    Pack out = exp_less(y, sums.log_sum);
+    const int64_t target = sums.target - i;
+#pragma unroll
+    for (int j = 0; j < Logits::kCount; ++j) out.at[j] = out.at[j] * scale - (j == target ? scale : 0.0f);
+    logits.go_through_cap(out, y);
+    return out;
   }
 };
 
-// e (t − s); what the teacher hides adds nothing.
-__device__ float distance_of(float power, float t, float s) {
-  return power == 0 ? 0.0f : power * (t - s);
-}
-
+template <class T>
 struct Divergence {
-  PieceLogits logits, teacher;
+  using Logits = PieceLogits<T>;
+  using Pack = typename Logits::Pack;
+  Logits logits, teacher;
 
   struct Row {
-    double loss;
+    double loss;  // thread 0 alone has it
     float t_log, s_log;
   };
 
-  // One pass: Σ e^t (t − s) grows with the teacher's Σ e^t.
+  __device__ void fetch(int64_t row, int64_t i) const {
+    logits.fetch(row, i);
+    teacher.fetch(row, i);
+  }
+  // One pass: Σ e^t (t − s) grows with the teacher's Σ e^t. What the teacher hides adds nothing.
   __device__ Row measure(int64_t row) const {
     PowerSum t_sum, s_sum;
-    double distance = 0;
-    for (int64_t i = first_four(); i < logits.vocab; i += next_four()) {
-      const float4 t = teacher.four(row, i), s = logits.four(row, i);
-      distance *= t_sum.raise(t);
-      const float4 e = exp_less(t, t_sum.largest);
-      t_sum.sum += sum_of_four(e);
-      distance += sum_of_four({distance_of(e.x, t.x, s.x), distance_of(e.y, t.y, s.y),
-                               distance_of(e.z, t.z, s.z), distance_of(e.w, t.w, s.w)});
+    float part = 0;
+    for (int64_t i = first_pack<Logits>(); i < logits.vocab; i += next_pack<Logits>()) {
+      const Pack t = teacher.pack_at(row, i), s = logits.pack_at(row, i);
+      part *= t_sum.raise(t);
+      const Pack e = exp_less(t, t_sum.largest);
+      t_sum.sum += sum_of(e);
+      Pack distance;
+#pragma unroll
+      for (int j = 0; j < Logits::kCount; ++j)
+        distance.at[j] = e.at[j] == 0 ? 0.0f : e.at[j] * (t.at[j] - s.at[j]);
+      part += sum_of(distance);
       s_sum.add(s);
     }
-    distance = block_sum(distance * t_sum.join());
+    const float factor = t_sum.join();
+    const double distance = block_sum(static_cast<double>(part * factor));
     s_sum.join();
-    const double t_log = t_sum.log(), s_log = s_sum.log();
-    return {distance / t_sum.sum - t_log + s_log, static_cast<float>(t_log), static_cast<float>(s_log)};
+    const double loss = threadIdx.x == 0 ? distance / t_sum.whole - t_sum.log() + s_sum.log() : 0.0;
+    return {loss, t_sum.log_f32(), s_sum.log_f32()};
   }
-  __device__ float4 gradient(const Row& row_sums, int64_t row, int64_t i, float scale) const {
-    const float4 y = logits.four(row, i), q = exp_less(y, row_sums.s_log),
-                 p = exp_less(teacher.four(row, i), row_sums.t_log);
-    const float4 out{scale * (q.x - p.x), scale * (q.y - p.y), scale * (q.z - p.z), scale * (q.w - p.w)};
-    return logits.through_cap(out, y);
+  __device__ Pack gradient(const Row& sums, int64_t row, int64_t i, float scale) const {
+    const Pack y = logits.pack_at(row, i), p = exp_less(teacher.pack_at(row, i), sums.t_log);
+    Pack out = exp_less(y, sums.s_log);
+#pragma unroll
+    for (int j = 0; j < Logits::kCount; ++j) out.at[j] = scale * (out.at[j] - p.at[j]);
+    logits.go_through_cap(out, y);
+    return out;
   }
 };
 
 // losses[row] = w · loss of a piece's row; and the gradient of its logits, null: not wanted. It may be the
 // logits: a thread reads no elements but those it writes, once all have their sums. Rows of weight 0 and
-// those from `present` on are not read; their gradients are zeros.
-template <class Loss, class Element>
+// those from `present` on have zeros. A block takes rows in turn, and fetches the next one while it writes
+// the gradient of the one before.
+template <class Loss, class Gradient>
 __global__ void __launch_bounds__(kMostThreads)
-    piece_rows(Loss loss, const float* weights, int64_t present, double* losses, Element* gradient) {
-  const int64_t row = blockIdx.x, vocab = loss.logits.vocab;
-  const float weight = row < present ? weights[row] : 0.0f;
-  if (weight == 0) {
-    if (threadIdx.x == 0 && row < present) losses[row] = 0;
-    if (!gradient) return;
-    for (int64_t i = first_four(); i < vocab; i += next_four())
-      set_four(gradient, loss.logits, row, i, {0, 0, 0, 0});
-    return;
+    piece_rows(Loss loss, int64_t rows, const float* weights, int64_t present, double* losses,
+               Gradient* gradient) {
+  using Logits = typename Loss::Logits;
+  const int64_t vocab = loss.logits.vocab, begin = first_pack<Logits>(), step = next_pack<Logits>();
+  // The last of the thread's packs. They go backwards: what was read last is still near.
+  const int64_t last = begin + (vocab - 1 - begin) / step * step;
+  for (int64_t i = begin; i < vocab; i += step) loss.fetch(blockIdx.x, i);
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t next = row + gridDim.x;
+    const float weight = row < present ? weights[row] : 0.0f;
+    typename Loss::Row sums{};
+    commit_copies();
+    wait_for_copies<0>();
+    if (weight != 0) sums = loss.measure(row);
+    if (threadIdx.x == 0 && row < present) losses[row] = static_cast<double>(weight) * sums.loss;
+    if (begin >= vocab) continue;
+    for (int64_t i = last; i >= 0; i -= step) {
+      if (gradient)
+        loss.logits.set_pack(gradient, row, i,
+                             weight == 0 ? typename Loss::Pack{} : loss.gradient(sums, row, i, weight));
+      if (next < rows) loss.fetch(next, i);
+    }
   }
-  const typename Loss::Row sums = loss.measure(row);
-  if (threadIdx.x == 0) losses[row] = static_cast<double>(weight) * sums.loss;
-  if (!gradient || first_four() >= vocab) return;
-  // Backwards: what was read last is still near.
-  const int64_t last = first_four() + (vocab - 1 - first_four()) / next_four() * next_four();
-  for (int64_t i = last; i >= 0; i -= next_four())
-    set_four(gradient, loss.logits, row, i, loss.gradient(sums, row, i, weight));
 }
 
 GemmMatrix matrix(const Tensor& t, int64_t first = 0) {
@@ -190,14 +250,14 @@ GemmMatrix matrix(const Tensor& t, int64_t first = 0) {
 
 // A product with an output matrix: its factors as cuda_gemm() takes them, and room for a piece's logits.
 struct Product {
-  Product(CudaBackend cuda, Context& ctx, const OutputRows& rows, int64_t piece)
+  Product(CudaBackend cuda, Context& ctx, const OutputRows& rows)
       : x(dy_factor(cuda, ctx, rows.x, rows.weight.dtype())),
         weight(weight_factor(cuda, ctx, rows.weight)),
-        logits(Tensor::empty(ctx, DType::kF32, {piece, rows.weight.dim(0)})),
         cap(rows.soft_cap) {}
 
   // The logits of rows first … first + count − 1.
-  PieceLogits of(CudaBackend cuda, int64_t first, int64_t count) {
+  template <class T>
+  PieceLogits<T> of(CudaBackend cuda, int64_t first, int64_t count) {
     cuda_gemm(cuda, {.layout = GemmLayout::kNT,
                      .m = count,
                      .n = weight.dim(0),
@@ -205,27 +265,68 @@ struct Product {
                      .a = matrix(x, first),
                      .b = matrix(weight),
                      .c = logits.raw(),
-                     .c_stride = weight.dim(0)});
-    return {logits.data<float>(), weight.dim(0), cap, weight.dim(0) % 4 == 0};
+                     .c_stride = weight.dim(0),
+                     .c_bf16 = logits.dtype() == DType::kBF16});
+    return {logits.data<T>(), weight.dim(0), cap, weight.dim(0) % kPack<T> == 0};
   }
 
   Tensor x, weight, logits;
   float cap;
 };
 
+// Shares a block's memory between the rows of `all`, and returns how many bytes of it they take.
+template <class T>
+int share_near_rows(std::initializer_list<PieceLogits<T>*> all, int bytes) {
+  const int packs = bytes / static_cast<int>(sizeof(uint4) * all.size());
+  int place = 0;
+  for (PieceLogits<T>* logits : all) {
+    if (logits->whole) logits->near = static_cast<int>(std::min(int64_t{packs} * kPack<T>, logits->vocab));
+    logits->place = place;
+    place += logits->near / kPack<T>;
+  }
+  return place * static_cast<int>(sizeof(uint4));
+}
+template <class T>
+int share_near_rows(Entropy<T>& loss, int bytes) {
+  return share_near_rows<T>({&loss.logits}, bytes);
+}
+template <class T>
+int share_near_rows(Divergence<T>& loss, int bytes) {
+  return share_near_rows<T>({&loss.logits, &loss.teacher}, bytes);
+}
+
+// As many blocks as run at once.
+template <class Loss, class Gradient>
+void start_rows(CudaBackend cuda, Loss loss, int64_t count, const float* weights, int64_t present,
+                double* losses, Gradient* gradient) {
+  constexpr const char* kOp = "output loss";
+  const auto kernel = piece_rows<Loss, Gradient>;
+  using T = typename Loss::Logits::T;
+  const auto threads =
+      static_cast<int>(loss_threads(loss.logits.vocab, kMostThreads * sizeof(T) / sizeof(float)));
+  int processors = 0, most = 0, blocks = 0;
+  const int device = cuda.handle.device;
+  cuda_check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), kOp);
+  cuda_check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), kOp);
+  const int bytes = share_near_rows(loss, most - kReduceBytes);
+  const auto size = static_cast<size_t>(bytes);
+  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), kOp);
+  cuda_check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, size), kOp);
+  const auto grid = static_cast<unsigned int>(std::min<int64_t>(count, int64_t{blocks} * processors));
+  kernel<<<grid, threads, size, cuda.handle.stream>>>(loss, count, weights, present, losses, gradient);
+  check_launch(kOp);
+}
+
 template <class Loss>
 void start_rows(CudaBackend cuda, const Loss& loss, int64_t count, const float* weights, int64_t present,
                 double* losses, Tensor& gradient) {
-  const unsigned int threads = loss_threads(loss.logits.vocab, kMostThreads);
-  const auto start = [&](auto* to) {
-    piece_rows<<<blocks_for(count, 1), threads, 0, cuda.handle.stream>>>(loss, weights, present, losses, to);
-  };
-  if (gradient && gradient.dtype() == DType::kBF16) {
-    start(gradient.data<__nv_bfloat16>());
-  } else {
-    start(gradient ? gradient.data<float>() : static_cast<float*>(nullptr));
+  using T = typename Loss::Logits::T;
+  if constexpr (std::is_same_v<T, float>) {
+    if (gradient && gradient.dtype() == DType::kF32)
+      return start_rows(cuda, loss, count, weights, present, losses, gradient.data<float>());
   }
-  check_launch("output loss");
+  start_rows(cuda, loss, count, weights, present, losses,
+             gradient ? gradient.data<Bf16>() : static_cast<Bf16*>(nullptr));
 }
 
 // dx of the piece, and its part of dW.
@@ -292,36 +393,51 @@ void map_gradients(CudaBackend cuda, Tensor& out, Fn fn, const Operands&... oper
 
 }  // namespace
 
+namespace {
+
+template <class T>
+void each_piece(CudaBackend cuda, OutputLossCall& call, int64_t piece, Product& student, Product* teacher,
+                Tensor& gradient, double* losses) {
+  const int64_t present = present_rows(cuda, call.rows.x), launched = bound(cuda, call.rows.x);
+  for (int64_t first = 0; first < launched; first += piece) {
+    const int64_t count = std::min(piece, launched - first), there = std::min(count, present - first);
+    const PieceLogits<T> logits = student.of<T>(cuda, first, count);
+    const float* weights = call.weights.data<float>() + first;
+    if (teacher) {
+      const Divergence<T> loss{logits, teacher->of<T>(cuda, first, count)};
+      start_rows(cuda, loss, count, weights, there, losses + first, gradient);
+    } else {
+      const Entropy<T> loss{logits, call.targets.data<int32_t>() + first, cuda.handle.fault};
+      start_rows(cuda, loss, count, weights, there, losses + first, gradient);
+    }
+    add_products(cuda, call, student, gradient, first, count);
+  }
+  if (launched == 0) add_products(cuda, call, student, gradient, 0, 0);
+}
+
+}  // namespace
+
 void output_loss_kernel(CudaBackend cuda, Context& ctx, OutputLossCall& call, Tensor& out) {
   const int64_t present = present_rows(cuda, call.rows.x), launched = bound(cuda, call.rows.x);
   const int64_t vocab = call.rows.weight.dim(0);
   const int64_t piece =
       std::min(std::max(call.logits_at_once / vocab / kRowTile * kRowTile, kRowTile), launched);
   Tensor losses = Tensor::empty(ctx, DType::kU8, {launched * static_cast<int64_t>(sizeof(double))});
-  Product student(cuda, ctx, call.rows, piece);
+  Product student(cuda, ctx, call.rows);
   std::optional<Product> teacher;
-  if (call.teacher.x) teacher.emplace(cuda, ctx, call.teacher, piece);
+  if (call.teacher.x) teacher.emplace(cuda, ctx, call.teacher);
+  // bf16 where all products are, and rows are whole packs of them.
+  const DType factors = student.weight.dtype();
+  const bool f32 = (teacher && teacher->weight.dtype() == DType::kF32) || vocab % kPack<Bf16> != 0;
+  const DType type = f32 ? DType::kF32 : factors;
+  student.logits = Tensor::empty(ctx, type, {piece, vocab});
+  if (teacher) teacher->logits = Tensor::empty(ctx, type, {piece, vocab});
   Tensor gradient;
-  if (call.dx || call.dw) {
-    const bool bf16 = student.weight.dtype() == DType::kBF16;
-    gradient = bf16 ? Tensor::empty(ctx, DType::kBF16, {piece, vocab}) : student.logits;
-  }
+  if (call.dx || call.dw)
+    gradient = type == factors ? student.logits : Tensor::empty(ctx, factors, {piece, vocab});
   count_products(cuda, call, present);
-  for (int64_t first = 0; first < launched; first += piece) {
-    const int64_t count = std::min(piece, launched - first), there = std::min(count, present - first);
-    const PieceLogits logits = student.of(cuda, first, count);
-    const float* weights = call.weights.data<float>() + first;
-    double* each = losses.data<double>() + first;
-    if (teacher) {
-      const Divergence loss{logits, teacher->of(cuda, first, count)};
-      start_rows(cuda, loss, count, weights, there, each, gradient);
-    } else {
-      const Entropy loss{logits, call.targets.data<int32_t>() + first, cuda.handle.fault};
-      start_rows(cuda, loss, count, weights, there, each, gradient);
-    }
-    add_products(cuda, call, student, gradient, first, count);
-  }
-  if (launched == 0) add_products(cuda, call, student, gradient, 0, 0);
+  const auto run = type == DType::kBF16 ? each_piece<Bf16> : each_piece<float>;
+  run(cuda, call, piece, student, teacher ? &*teacher : nullptr, gradient, losses.data<double>());
   sum_of_rows<<<1, kLossSumThreads, 0, cuda.handle.stream>>>(losses.data<double>(), present, nullptr,
                                                              out.data<float>());
   check_launch("output loss");

@@ -314,6 +314,7 @@ TEST(OutputLoss, IsThatOfTheLogits) {
       const std::string what = std::string(kl ? "kl " : "ce ") + fathom::name_of(type);
       compare({.type = type, .kl = kl}, what);
       compare({.type = type, .kl = kl, .vocab = 71, .d = -2.5f}, what + ", times −2.5");
+      compare({.type = type, .kl = kl, .cap = 3.0f, .vocab = 72}, what + ", whole packs, capped");
       compare({.type = type, .kl = kl, .frozen = true, .cap = 2.0f}, what + ", frozen, capped");
       compare({.type = type, .kl = kl, .x_learns = false, .d = 0.5f}, what + ", x does not learn");
       compare({.type = type, .kl = kl, .at_once = kLogitsAtOnce}, what + ", all at once");
@@ -365,6 +366,18 @@ TEST(OutputLoss, CudaTakesStatesInBf16) {
         expect_near(got.dx, want.dx, 4e-3, "dx, rounded to bf16");
         EXPECT_EQ(got.dw, want.dw);
       }
+    }
+  }
+}
+
+// A block takes one row after another, and has memory for a part of each.
+TEST(OutputLoss, CudaTakesManyLongRows) {
+  for (const Device device : devices_to_check()) {
+    if (device != Device::kCuda) continue;
+    for (const bool kl : {false, true}) {
+      for (const DType type : {DType::kF32, DType::kBF16})
+        compare({.type = type, .kl = kl, .rows = 140, .vocab = 120000, .width = 16, .at_once = kLogitsAtOnce},
+                std::string(kl ? "long kl " : "long ce ") + fathom::name_of(type));
     }
   }
 }

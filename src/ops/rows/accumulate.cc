@@ -13,6 +13,7 @@ void accumulate_kernel(CudaBackend dev, const Tensor& a, const Tensor& b, Tensor
 void accumulate(Context& ctx, const Tensor& x, const Tensor& d) {
   if (!x.gradient()) return;
   Gradient& gradient = *x.gradient();
+  gradient.rounded = {};
   const bool bf16 = d.dtype() == DType::kBF16 && x.dtype() == DType::kBF16;
   if (!(d.dtype() == DType::kF32 || bf16) || d.numel() != x.numel() || !(d.is_contiguous() || gradient.room))
     fail(
@@ -38,7 +39,8 @@ void accumulate(Context& ctx, const Tensor& x, const Tensor& d) {
 
 Tensor gradient_to_add_to(const Tensor& x) {
   if (!x.gradient()) return {};
-  const Gradient& gradient = *x.gradient();
+  Gradient& gradient = *x.gradient();
+  gradient.rounded = {};
   const bool addable = gradient.own || (gradient.value.is_only_handle() && gradient.value.is_contiguous());
   return addable ? gradient.value : Tensor();
 }

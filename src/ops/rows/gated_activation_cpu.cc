@@ -29,7 +29,8 @@ void gated_activation_kernel(CpuBackend dev, const Tensor& gate, const Tensor& u
 }
 
 void gated_activation_gradient_kernel(CpuBackend dev, const Tensor& gate, const Tensor& up,
-                                      Activation activation, const Tensor& d, Tensor& d_gate, Tensor& d_up) {
+                                      Activation activation, const Tensor& d, Tensor& d_gate, Tensor& d_up,
+                                      Tensor&) {
   const FloatRows g(gate), u(up), from(d);
   const RowKernels& kernels = row_kernels(dev.isa);
   const auto gradient =

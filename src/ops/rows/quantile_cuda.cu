@@ -92,15 +92,30 @@ __global__ void descending_keys(Scores scores, const float* weights, uint32_t* k
   if (counts && !(weights[row] >= 0)) report_fault(fault, CudaFault::kScoreWeight);
 }
 
-// passed[i]: the weights before the i-th, passed[n] all of them, in f64. One block: thread t has the t-th of
-// kSumThreads equal parts. f32 weights of one size add up exactly in f64, in this order as in the CPU's.
-__global__ void add_up(const float* weights, Scores scores, double* passed) {
+// A tile's weights are added up by a block; a thread then finds its share's place among the tiles and walks
+// through that one.
+constexpr int64_t kTile = 1024;
+
+// sums[t]: the weights of tile t, in f64. f32 weights of one size add up exactly in f64, in this order as in
+// the CPU's.
+__global__ void sum_tiles(const float* weights, Scores scores, double* sums) {
+  const int64_t n = scores.present(), begin = static_cast<int64_t>(blockIdx.x) * kTile;
+  double sum = 0;
+  for (int64_t i = begin + threadIdx.x; i < min(n, begin + kTile); i += kThreads)
+    sum += static_cast<double>(weights[i]);
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// sums[t] becomes the weights before tile t, sums[tiles] all of them. One block: thread t has the t-th of
+// kSumThreads equal parts.
+__global__ void add_up(double* sums, int64_t tiles) {
   __shared__ double totals[kSumThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t n = scores.present(), part = (n + kSumThreads - 1) / kSumThreads;
-  const int64_t begin = min(n, threadIdx.x * part), end = min(n, begin + part);
+  const int64_t part = (tiles + kSumThreads - 1) / kSumThreads;
+  const int64_t begin = min(tiles, threadIdx.x * part), end = min(tiles, begin + part);
   double own = 0;
-  for (int64_t i = begin; i < end; ++i) own += static_cast<double>(weights[i]);
+  for (int64_t i = begin; i < end; ++i) own += sums[i];
   double upto = own;  // of the warp's lanes up to this one
   for (int step = 1; step < kWarp; step *= 2) {
     const double before = __shfl_up_sync(kAllLanes, upto, step);
@@ -111,11 +126,12 @@ __global__ void add_up(const float* weights, Scores scores, double* passed) {
   double sum = 0;
   for (int w = 0; w < warp; ++w) sum += totals[w];
   const double before = __shfl_up_sync(kAllLanes, upto, 1);
-  if (threadIdx.x == kSumThreads - 1) passed[n] = sum + upto;
+  if (threadIdx.x == kSumThreads - 1) sums[tiles] = sum + upto;
   if (lane > 0) sum += before;
   for (int64_t i = begin; i < end; ++i) {
-    passed[i] = sum;
-    sum += static_cast<double>(weights[i]);
+    const double of_tile = sums[i];
+    sums[i] = sum;
+    sum += of_tile;
   }
 }
 
@@ -126,17 +142,24 @@ struct Shares {
 };
 
 // A thread per share: the last entry above which no more than the share lies.
-__global__ void pick_weighted(const uint32_t* sorted, const double* passed, Scores scores, Shares shares,
-                              float* out, int32_t* fault) {
+__global__ void pick_weighted(const uint32_t* sorted, const float* weights, const double* passed,
+                              int64_t tiles, Scores scores, Shares shares, float* out, int32_t* fault) {
   const int64_t n = scores.present();
   if (n == 0) {
     if (threadIdx.x == 0) report_fault(fault, CudaFault::kNoScores);
     out[threadIdx.x] = __builtin_nanf("");
     return;
   }
-  const double most = (static_cast<double>(shares.value[threadIdx.x]) + kShareRounding) * passed[n];
-  const int64_t past = first_not(1, n, [=](int64_t i) { return !(passed[i] > most); });
-  out[threadIdx.x] = score_of(~sorted[past - 1]);
+  const double most = (static_cast<double>(shares.value[threadIdx.x]) + kShareRounding) * passed[tiles];
+  const int64_t tile =
+      first_not(1, (n + kTile - 1) / kTile, [=](int64_t t) { return !(passed[t] > most); }) - 1;
+  int64_t at = tile * kTile;
+  double above = passed[tile];
+  for (const int64_t end = min(n, at + kTile) - 1; at < end; ++at) {
+    above += static_cast<double>(weights[at]);
+    if (above > most) break;
+  }
+  out[threadIdx.x] = score_of(~sorted[at]);
 }
 
 // By sequence, then from the highest score.
@@ -185,15 +208,19 @@ void weighted_quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& score
   const Scores rows(scores);
   Tensor keys = Tensor::empty(ctx, DType::kI32, {2, rows.rows});
   Tensor sorted_weights = Tensor::empty(ctx, DType::kF32, {rows.rows});
-  Tensor sums = Tensor::empty(ctx, DType::kU8, {(rows.rows + 1) * static_cast<int64_t>(sizeof(double))});
+  const int64_t tiles = blocks_for(rows.rows, kTile);
+  Tensor sums = Tensor::empty(ctx, DType::kU8, {(tiles + 1) * static_cast<int64_t>(sizeof(double))});
   auto *key = keys.data<uint32_t>(), *sorted = key + rows.rows;
   if (rows.rows > 0) {
     descending_keys<<<rows.blocks(), kThreads, 0, dev.handle.stream>>>(rows, weights.data<float>(), key,
                                                                        dev.handle.fault);
     check_launch("weighted_quantile");
     sort_pairs(dev, ctx, key, sorted, weights.data<float>(), sorted_weights.data<float>(), rows.rows);
+    sum_tiles<<<blocks_for(rows.rows, kTile), kThreads, 0, dev.handle.stream>>>(sorted_weights.data<float>(),
+                                                                                rows, sums.data<double>());
+    check_launch("weighted_quantile");
   }
-  add_up<<<1, kSumThreads, 0, dev.handle.stream>>>(sorted_weights.data<float>(), rows, sums.data<double>());
+  add_up<<<1, kSumThreads, 0, dev.handle.stream>>>(sums.data<double>(), tiles);
   check_launch("weighted_quantile");
   for (size_t first = 0; first < shares.size(); first += kShares) {
     const std::span<const float> some =
@@ -201,7 +228,8 @@ void weighted_quantile_kernel(CudaBackend dev, Context& ctx, const Tensor& score
     Shares call{};
     std::copy(some.begin(), some.end(), call.value);
     pick_weighted<<<1, static_cast<unsigned int>(some.size()), 0, dev.handle.stream>>>(
-        sorted, sums.data<double>(), rows, call, out.data<float>() + first, dev.handle.fault);
+        sorted, sorted_weights.data<float>(), sums.data<double>(), tiles, rows, call,
+        out.data<float>() + first, dev.handle.fault);
     check_launch("weighted_quantile");
   }
 }

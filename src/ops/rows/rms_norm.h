@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tensor/tensor.h"
+#include "tensor/rows.h"
 
 namespace fathom {
 
@@ -15,5 +15,10 @@ inline constexpr int64_t kWidestBf16Norm = 4096;
 // `type`: f32, or on a GPU bf16, whose gradient arrives in bf16 too.
 Tensor rms_norm(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params = {},
                 DType type = DType::kF32);
+
+// The same of the kept rows of x, (rows, d): rms_norm() of gather_rows(). In bf16 that is one pass, and the
+// gradient needs the result alone: x may change in place.
+Tensor rms_norm_rows(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& weight,
+                     RmsNormParams params = {}, DType type = DType::kF32);
 
 }  // namespace fathom

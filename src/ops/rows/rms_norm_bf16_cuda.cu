@@ -1,178 +1,232 @@
-// rms_norm with a result in bf16: a warp for a row. The gradient of a row and the row's part of the weight's
-// gradient come from one pass over its elements.
+// rms_norm of kept rows with a result in bf16. A row is read once, into the registers of a team of warps. The
+// gradient of a row and the row's part of the weight's gradient come from one reading of the result, which
+// the product behind it holds anyway: x is not held.
 #include "ops/kernels/bf16.cuh"
-#include "ops/kernels/row_set_cuda.cuh"
-#include "ops/kernels/warp.cuh"
-#include "ops/rows/rms_norm.h"
+#include "ops/kernels/warp_rows.cuh"
+#include "ops/rows/rms_norm_kernel.h"
 #include "tensor/cuda_util.cuh"
 
 namespace fathom {
 namespace {
 
-constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int64_t kPartRows = 32;  // of a block; the weight's gradient has a part for each block
-constexpr int kStep = 4 * kWarp;   // elements that a warp takes at once
+constexpr int kSteps = 5, kMost = kSteps * kRowStep;  // elements that a warp has of a row
+constexpr int64_t kBlocks = 264;  // of the gradient: two for each multiprocessor of an H200
+constexpr int kJoinWarps = 32;
 
-__device__ int lane() {
-  return static_cast<int>(threadIdx.x) % kWarp;
-}
-__device__ int warp() {
-  return static_cast<int>(threadIdx.x) / kWarp;
-}
+static_assert(kWidestBf16Norm <= kRowWarps * kMost);
 
-// Rows that are whole fours of elements: step and width divide by four.
-__device__ float4 four(const float* row, int i) {
-  return *reinterpret_cast<const float4*>(row + i);
+// How a block's warps share rows: 1, 2, 4 or 8 of them are a team, and each of a team has `columns` elements.
+struct Teams {
+  int warps, columns;
+  explicit Teams(int64_t width) : warps(1) {
+    while (warps * kMost < width) warps *= 2;
+    columns = static_cast<int>((width + 4 * warps - 1) / (4 * warps) * 4);
+  }
+  __host__ __device__ int count() const { return kRowWarps / warps; }
+  __device__ int mine() const { return own_warp() / warps; }
+  // Of the thread's first four elements in a row; the others are kRowStep apart, before end().
+  __device__ int begin() const { return own_warp() % warps * columns + 4 * own_lane(); }
+  __device__ int end(int width) const {
+    const int end = (own_warp() % warps + 1) * columns;
+    return end < width ? end : width;
+  }
+  // The sum over the team, for each of its threads. The block calls it together.
+  __device__ float sum(float x) const {
+    __shared__ float each[kRowWarps];
+    x = warp_sum(x);
+    if (warps == 1) return x;
+    __syncthreads();  // an earlier sum's readers are done
+    if (own_lane() == 0) each[own_warp()] = x;
+    __syncthreads();
+    x = 0.0f;
+    for (int i = mine() * warps; i < (mine() + 1) * warps; ++i) x += each[i];
+    return x;
+  }
+};
+
+// A weight below 2^-60 counts as that: the gradient finds the normed row in the result.
+__device__ float apart_from_zero(float w) {
+  constexpr float kLeast = 8.673617379884035e-19f;
+  return fabsf(w) < kLeast ? copysignf(kLeast, w) : w;
 }
 __device__ float4 weight_at(const float* weight, int i, float offset) {
-  const float4 w = four(weight, i);
-  return {w.x + offset, w.y + offset, w.z + offset, w.w + offset};
+  const float4 w = load_four(weight + i);
+  return {apart_from_zero(w.x + offset), apart_from_zero(w.y + offset), apart_from_zero(w.z + offset),
+          apart_from_zero(w.w + offset)};
 }
 
-__global__ void norm_rows(DeviceFloatRows x, const float* weight, RmsNormParams params, Bf16* out) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp();
-  if (!x.has(row)) return;
-  const float* in = x.data + row * x.step;
-  const int width = static_cast<int>(x.width);
-  float sum = 0.0f;
-  for (int i = 4 * lane(); i < width; i += kStep) {
-    const float4 v = four(in, i);
-    sum = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, sum))));
-  }
-  const float inverse = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(width) + params.eps);
-  for (int i = 4 * lane(); i < width; i += kStep) {
-    const float4 v = four(in, i), w = weight_at(weight, i, params.weight_offset);
-    store_four(out + row * x.width + i,
-               {v.x * inverse * w.x, v.y * inverse * w.y, v.z * inverse * w.z, v.w * inverse * w.w});
+struct NormCall {
+  DeviceRows rows;  // of x
+  Teams teams;
+  const float* x;
+  int64_t step;
+  int width;
+  const float* weight;
+  RmsNormParams params;
+  Bf16* out;       // (rows, width)
+  float* inverse;  // (rows): 1 / sqrt(mean(x²) + eps)
+};
+
+__global__ void __launch_bounds__(kRowThreads) norm_rows(NormCall call) {
+  const Teams& teams = call.teams;
+  const int begin = teams.begin(), columns_end = teams.end(call.width);
+  const int64_t count = call.rows.count(), stride = static_cast<int64_t>(gridDim.x) * teams.count();
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * teams.count(); first < count; first += stride) {
+    const int64_t row = first + teams.mine();
+    const int end = row < count ? columns_end : 0;
+    const float* in = row < count ? call.x + call.rows[row] * call.step : nullptr;
+    float4 v[kSteps];
+    float square = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s)
+      v[s] = begin + s * kRowStep < end ? load_four(in + begin + s * kRowStep) : float4{};
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) square = add_products(v[s], v[s], square);
+    const float inverse = 1.0f / sqrtf(teams.sum(square) / static_cast<float>(call.width) + call.params.eps);
+    if (begin == 0 && end > 0) call.inverse[row] = inverse;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int i = begin + s * kRowStep;
+      if (i >= end) break;
+      const float4 w = weight_at(call.weight, i, call.params.weight_offset);
+      store_four(call.out + row * call.width + i, float4{v[s].x * inverse * w.x, v[s].y * inverse * w.y,
+                                                         v[s].z * inverse * w.z, v[s].w * inverse * w.w});
+    }
   }
 }
 
 struct GradientCall {
-  DeviceFloatRows x;
+  DeviceRows rows;  // of dx
+  Teams teams;
+  int width;
   const float* weight;
   RmsNormParams params;
-  const Bf16* d;         // dense
+  const Bf16 *y, *d;     // (rows, width): the result and its gradient
+  const float* inverse;  // (rows)
   const float* arrived;  // dense; null: nothing
   float* dx;             // dense; null: not wanted
+  Bf16* rounded;         // dx in bf16; null: not wanted
   float* parts;          // (blocks, width); null: not wanted
 };
 
-// With w = weight + offset and i = 1 / sqrt(mean(x²) + eps): dx = i · w · d − x · i³ / n · Σ w d x. The
-// weight's gradient adds up in the lanes' registers (kSteps · 4 columns each), then over the warps in their
-// order.
-template <int kSteps>
-__global__ void __launch_bounds__(kThreads) gradients_of_rows(GradientCall call) {
-  __shared__ alignas(16) float sums[kSteps * kStep];  // written in fours
-  const DeviceFloatRows& x = call.x;
-  const int width = static_cast<int>(x.width);
-  float4 part[kSteps] = {};
-  for (int64_t r = warp(); r < kPartRows; r += kWarps) {
-    const int64_t row = static_cast<int64_t>(blockIdx.x) * kPartRows + r;
-    if (!x.has(row)) break;
-    const float* in = x.data + row * x.step;
-    const Bf16* from = call.d + row * x.width;
-    float square = 0.0f, along = 0.0f;
+// parts: each block's sums over its teams, in their order. Every team has the columns' sums in `part`.
+__device__ void write_parts(const GradientCall& call, const float4 (&part)[kSteps]) {
+  __shared__ alignas(16) float sums[kWidestBf16Norm];  // written in fours
+  const int begin = call.teams.begin(), end = call.teams.end(call.width);
+  for (int turn = 0; turn < call.teams.count(); ++turn) {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const int i = s * kStep + 4 * lane();
-      if (i >= width) break;
-      const float4 v = four(in, i), d = load_four(from + i),
-                   w = weight_at(call.weight, i, call.params.weight_offset);
-      square = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, square))));
-      along = fmaf(w.x * d.x, v.x, fmaf(w.y * d.y, v.y, fmaf(w.z * d.z, v.z, fmaf(w.w * d.w, v.w, along))));
-    }
-    const float n = static_cast<float>(width);
-    const float inverse = 1.0f / sqrtf(warp_sum(square) / n + call.params.eps);
-    const float back = -warp_sum(along) / n * inverse * inverse * inverse;
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int i = s * kStep + 4 * lane();
-      if (i >= width) break;
-      const float4 v = four(in, i), d = load_four(from + i),
-                   w = weight_at(call.weight, i, call.params.weight_offset);
-      part[s].x = fmaf(v.x * inverse, d.x, part[s].x);
-      part[s].y = fmaf(v.y * inverse, d.y, part[s].y);
-      part[s].z = fmaf(v.z * inverse, d.z, part[s].z);
-      part[s].w = fmaf(v.w * inverse, d.w, part[s].w);
-      if (!call.dx) continue;
-      const int64_t at = row * x.width + i;
-      float4 sum = call.arrived ? *reinterpret_cast<const float4*>(call.arrived + at) : float4{};
-      sum.x += fmaf(v.x, back, d.x * w.x * inverse);
-      sum.y += fmaf(v.y, back, d.y * w.y * inverse);
-      sum.z += fmaf(v.z, back, d.z * w.z * inverse);
-      sum.w += fmaf(v.w, back, d.w * w.w * inverse);
-      *reinterpret_cast<float4*>(call.dx + at) = sum;
-    }
-  }
-  if (!call.parts) return;
-  for (int turn = 0; turn < kWarps; ++turn) {
-    if (warp() == turn) {
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        float4& to = *reinterpret_cast<float4*>(sums + s * kStep + 4 * lane());
-        to = turn == 0 ? part[s]
-                       : float4{to.x + part[s].x, to.y + part[s].y, to.z + part[s].z, to.w + part[s].w};
-      }
+      const int i = begin + s * kRowStep;
+      if (turn != call.teams.mine() || i >= end) break;
+      store_four(sums + i, turn == 0 ? part[s] : sum_of(load_four(sums + i), part[s]));
     }
     __syncthreads();
   }
-  for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads)
-    call.parts[static_cast<int64_t>(blockIdx.x) * width + i] = sums[i];
+  for (int i = static_cast<int>(threadIdx.x); i < call.width; i += kRowThreads)
+    call.parts[static_cast<int64_t>(blockIdx.x) * call.width + i] = sums[i];
 }
 
-// d_weight += the parts in their order, kWarps of them at a time for a column. A block: kWarp columns.
+// With w = weight + offset, i = 1 / sqrt(mean(x²) + eps) and the normed row n = x i = y / w:
+// dx = i (w d − n mean(d y)). The grid's teams take the rows in turn. The weight's gradient Σ d n adds up in
+// their registers.
+__global__ void __launch_bounds__(kRowThreads, 2) gradients_of_rows(GradientCall call) {
+  const Teams& teams = call.teams;
+  const int begin = teams.begin(), columns_end = teams.end(call.width);
+  const int64_t count = call.rows.count(), stride = static_cast<int64_t>(gridDim.x) * teams.count();
+  float4 part[kSteps] = {};
+  for (int64_t first = static_cast<int64_t>(blockIdx.x) * teams.count(); first < count; first += stride) {
+    const int64_t row = first + teams.mine(), from = row * call.width;
+    const int end = row < count ? columns_end : 0;
+    const int64_t to = row < count ? call.rows[row] * call.width : 0;
+    const float inverse = row < count ? call.inverse[row] : 0.0f;
+    float4 y[kSteps], d[kSteps], sum[kSteps];
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int i = begin + s * kRowStep;
+      const bool mine = i < end;
+      y[s] = mine ? load_four(call.y + from + i) : float4{};
+      d[s] = mine ? load_four(call.d + from + i) : float4{};
+      sum[s] = mine && call.arrived ? load_four(call.arrived + to + i) : float4{};
+    }
+    float along = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) along = add_products(y[s], d[s], along);
+    const float back = -teams.sum(along) / static_cast<float>(call.width) * inverse;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int i = begin + s * kRowStep;
+      if (i >= end) break;
+      const float4 w = weight_at(call.weight, i, call.params.weight_offset);
+      const float4 n{__fdividef(y[s].x, w.x), __fdividef(y[s].y, w.y), __fdividef(y[s].z, w.z),
+                     __fdividef(y[s].w, w.w)};
+      part[s].x = fmaf(n.x, d[s].x, part[s].x);
+      part[s].y = fmaf(n.y, d[s].y, part[s].y);
+      part[s].z = fmaf(n.z, d[s].z, part[s].z);
+      part[s].w = fmaf(n.w, d[s].w, part[s].w);
+      if (!call.dx) continue;
+      sum[s].x += fmaf(n.x, back, d[s].x * w.x * inverse);
+      sum[s].y += fmaf(n.y, back, d[s].y * w.y * inverse);
+      sum[s].z += fmaf(n.z, back, d[s].z * w.z * inverse);
+      sum[s].w += fmaf(n.w, back, d[s].w * w.w * inverse);
+      store_four(call.dx + to + i, sum[s]);
+      if (call.rounded) store_four(call.rounded + to + i, sum[s]);
+    }
+  }
+  if (call.parts) write_parts(call, part);
+}
+
+// d_weight += the parts in their order, kJoinWarps of them at a time for a column. A block: kWarp columns.
 __global__ void add_parts(const float* parts, int64_t count, int64_t width, float* d_weight) {
-  __shared__ double sums[kWarps][kWarp];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + lane();
+  __shared__ double sums[kJoinWarps][kWarp];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + own_lane();
   double sum = 0.0;
   if (column < width) {
 #pragma unroll 8
-    for (int64_t p = warp(); p < count; p += kWarps) sum += static_cast<double>(parts[p * width + column]);
+    for (int64_t p = own_warp(); p < count; p += kJoinWarps)
+      sum += static_cast<double>(parts[p * width + column]);
   }
-  sums[warp()][lane()] = sum;
+  sums[own_warp()][own_lane()] = sum;
   __syncthreads();
-  if (warp() > 0 || column >= width) return;
-  for (int other = 1; other < kWarps; ++other) sum += sums[other][lane()];
+  if (own_warp() > 0 || column >= width) return;
+  for (int other = 1; other < kJoinWarps; ++other) sum += sums[other][own_lane()];
   d_weight[column] += static_cast<float>(sum);
 }
 
-template <int kSteps>
-void launch(CudaBackend dev, const GradientCall& call, unsigned int blocks) {
-  if (call.x.width > kSteps * kStep) {
-    if constexpr (kSteps < 32) return launch<kSteps * 2>(dev, call, blocks);
-  }
-  gradients_of_rows<kSteps><<<blocks, kThreads, 0, dev.handle.stream>>>(call);
-  check_launch("the gradient of rms_norm");
+int64_t gradient_blocks(const Tensor& y) {
+  return std::min<int64_t>(blocks_for(y.dim(0), Teams(y.dim(1)).count()), kBlocks);
 }
 
 }  // namespace
 
-void rms_norm_bf16_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
-                          Tensor& out) {
-  const DeviceFloatRows rows(x);
-  norm_rows<<<blocks_for(rows.rows, kWarps), kThreads, 0, dev.handle.stream>>>(rows, weight.data<float>(),
-                                                                               params, out.data<Bf16>());
+void rms_norm_bf16_kernel(CudaBackend dev, const Tensor& x, const RowSet& kept, const Tensor& weight,
+                          RmsNormParams params, Tensor& out, Tensor& inverse) {
+  if (out.numel() == 0) return;
+  const DeviceRows rows = rows_of(x, kept);
+  const Teams teams(x.dim(1));
+  norm_rows<<<filling_blocks(rows.capacity, teams.count()), kRowThreads, 0, dev.handle.stream>>>(
+      {rows, teams, x.data<float>(), x.stride(0), static_cast<int>(x.dim(1)), weight.data<float>(), params,
+       out.data<Bf16>(), inverse.data<float>()});
   check_launch("rms_norm");
 }
 
-int64_t rms_norm_bf16_scratch(const Tensor& x) {
-  const DeviceFloatRows rows(x);
-  return static_cast<int64_t>(blocks_for(rows.rows, kPartRows)) * rows.width;
+int64_t rms_norm_bf16_scratch(const Tensor& y) {
+  return gradient_blocks(y) * y.dim(1);
 }
 
-void rms_norm_bf16_gradient_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight,
-                                   RmsNormParams params, const Tensor& d, const Tensor& arrived, Tensor& dx,
-                                   Tensor& scratch, Tensor& d_weight) {
-  const DeviceFloatRows rows(x);
-  if (rows.rows == 0) return;
-  const unsigned int blocks = blocks_for(rows.rows, kPartRows);
-  launch<1>(dev,
-            {rows, weight.data<float>(), params, d.data<Bf16>(), arrived ? arrived.data<float>() : nullptr,
-             dx ? dx.data<float>() : nullptr, d_weight ? scratch.data<float>() : nullptr},
-            blocks);
+void rms_norm_bf16_gradient_kernel(CudaBackend dev, const NormedRows& of, const Tensor& d,
+                                   const Tensor& arrived, Tensor& dx, Tensor& rounded, Tensor& scratch,
+                                   Tensor& d_weight) {
+  if (of.y.numel() == 0) return;
+  const int64_t blocks = gradient_blocks(of.y), width = of.y.dim(1);
+  gradients_of_rows<<<static_cast<unsigned int>(blocks), kRowThreads, 0, dev.handle.stream>>>(
+      {rows_of(of.x, of.kept), Teams(width), static_cast<int>(width), of.weight.data<float>(), of.params,
+       of.y.data<Bf16>(), d.data<Bf16>(), of.inverse.data<float>(), arrived ? arrived.data<float>() : nullptr,
+       dx ? dx.data<float>() : nullptr, rounded ? rounded.data<Bf16>() : nullptr,
+       d_weight ? scratch.data<float>() : nullptr});
+  check_launch("the gradient of rms_norm");
   if (!d_weight) return;
-  add_parts<<<blocks_for(rows.width, kWarp), kThreads, 0, dev.handle.stream>>>(
-      scratch.data<float>(), blocks, rows.width, d_weight.data<float>());
+  add_parts<<<blocks_for(width, kWarp), kJoinWarps * kWarp, 0, dev.handle.stream>>>(
+      scratch.data<float>(), blocks, width, d_weight.data<float>());
   check_launch("the gradient of rms_norm");
 }
 

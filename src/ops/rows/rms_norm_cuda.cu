@@ -5,10 +5,6 @@
 
 namespace fathom {
 
-// rms_norm_bf16_cuda.cu
-void rms_norm_bf16_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, RmsNormParams params,
-                          Tensor& out);
-
 namespace {
 
 // 1 / sqrt(mean(x²) + eps), by a block: thread t squares elements t, t + threads, ….
@@ -97,7 +93,6 @@ void rms_norm_kernel(CudaBackend dev, const Tensor& x, const Tensor& weight, Rms
                      Tensor& out) {
   const DeviceFloatRows rows(x);
   if (rows.rows == 0) return;
-  if (out.dtype() == DType::kBF16) return rms_norm_bf16_kernel(dev, x, weight, params, out);
   rms_norm_rows<<<blocks_for(rows.rows, 1), row_sum_threads(rows.width), 0, dev.handle.stream>>>(
       rows, weight.data<float>(), params, out.data<float>());
   check_launch("rms_norm");
