@@ -1,6 +1,8 @@
 // fathom calibrate, and the budgets that it makes: as processes, on the model that ships.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "program.h"
 #include "support/test_paths.h"
 #include "tuned_gates.h"
@@ -259,6 +261,19 @@ TEST_F(CalibrateVerb, QualityChoosesTheBudget) {
                    1, "--quality needs two sequences of each kind of text that are kept back");
   expect_refused(run_fathom({"score", "-m", kStories, "-p", "Once upon a time", "--quality", "kl=1"}), 2,
                  "a bound on kl needs an adapter with a calibration table");
+}
+
+TEST_F(CalibrateVerb, ThresholdsAreSteeredUnlessTheyAreToStay) {
+  for (const char* steer : {"auto", "off"}) {
+    const std::string gates = adapter("steered");
+    const auto result = calibrate(gates, {"--budgets", "0.8", "--steer", steer, "--json"}).json();
+    EXPECT_NEAR(result["achieved"][0].get<double>(), 0.8, 0.005);
+    std::ifstream file(gates + "/adapter_config.json");
+    const std::string table{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_EQ(table.find("steering") != std::string::npos, steer == std::string("auto"));
+    EXPECT_EQ(score(gates, {"--budget", "0.9"}).exit_code, 0);
+  }
+  expect_refused(calibrate(adapter("steered"), {"--steer", "maybe"}), 2, "--steer must be one of");
 }
 
 TEST_F(CalibrateVerb, AnAdapterOfAnotherBaseIsRefused) {

@@ -70,7 +70,7 @@ class Plan:
             budgets = ",".join(str(self.value(b)) for b in spec["budgets"])
             model.steps = [self.step(f"{name}.calibrate", [
                 "{fathom}", "calibrate", *model.args, "--data", text, "--budgets", budgets, "--window", window,
-                "--tokens", tokens, "-t", "{threads}", "--json", "-q"], model.steps)]
+                "--tokens", tokens, "--steer", "off", "-t", "{threads}", "--json", "-q"], model.steps)]
         return model
 
     def settings(self, recipe, own):

@@ -29,7 +29,7 @@ constexpr int64_t kFewestTokens = 64, kPassesOfABudget = 8;
 struct CalibrateChoice {
   ModelOptions model;
   std::vector<std::string> data, check;
-  std::string out, budgets = "0.95,0.9,0.8,0.7,0.6,0.5", quality, chat_template;
+  std::string out, budgets = "0.95,0.9,0.8,0.7,0.6,0.5", quality, chat_template, steer = "auto";
   int64_t tokens = 32768, window = 512;
   bool prompts_as_chat = false;
 };
@@ -312,6 +312,10 @@ void add_options(Args& args, CalibrateChoice& o) {
                kFewestTokens, 1 << 24);
   args.integer("--window", o.window,
                "Tokens of a sequence at most; a fifth of the text is in sequences of 64", 16, 1 << 20);
+  args.choice("--steer", o.steer, {"auto", "on", "off"},
+              "Steered thresholds: each sequence's follow what its earlier rows ran, so that other kinds of "
+              "text meet "
+              "the budget, too (auto: where the method gains by it)");
   args.text("--chat-template", o.chat_template, "NAME",
             "Format of conversations in JSONL (default: the model's own)");
   args.flag("--prompts-as-chat", o.prompts_as_chat, "Write prompts and answers of JSONL as conversations");
@@ -348,6 +352,7 @@ int run_calibrate(const Arguments& arguments) {
   CalibrateOptions options;
   options.budgets = parse_budgets(o.budgets);
   options.all_budgets = args.given("--budgets");
+  options.steer = o.steer == "on" ? Steer::kOn : o.steer == "off" ? Steer::kOff : Steer::kAuto;
   const std::vector<QualityLimit> limits = parse_limits(o.quality);
 
   Session session(o.model);
@@ -358,7 +363,8 @@ int run_calibrate(const Arguments& arguments) {
   options.v_type = session.cache_options().v_type;
   options.check = std::move(texts.check);
   options.cancel = &interrupted();
-  Progress progress("calibrating", std::ssize(options.budgets) * kPassesOfABudget);
+  const bool steers = options.steer != Steer::kOff && session.method()->steers();  // each pass again, steered
+  Progress progress("calibrating", std::ssize(options.budgets) * kPassesOfABudget * (steers ? 2 : 1));
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
   const Found found = find_table(session, o, limits, texts.calibration, options);
   warn_about_misses(found.table);

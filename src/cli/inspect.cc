@@ -100,6 +100,7 @@ int run_inspect(const Arguments& arguments) {
                 .thresholds = session.thresholds(),
                 .trace = trace,
                 .savings = session.feeder().savings()};
+  if (!in.thresholds.empty()) in.thresholds.resize(static_cast<size_t>(2 * session.model().config.layers));
   for (const int32_t id : ids) {
     in.pieces.push_back(tokenizer.piece(id, true));
     in.special.push_back(tokenizer.is_special(id));

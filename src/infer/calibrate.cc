@@ -1,6 +1,7 @@
 #include "infer/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 
@@ -12,12 +13,57 @@
 namespace fathom {
 namespace {
 
-using Thresholds = std::vector<float>;  // (2L)
+using Thresholds = std::vector<float>;               // (2L)
+using UnitScores = std::vector<std::vector<float>>;  // (2L, rows that were asked)
+
+// How far a threshold moves for a share of the rows: by this part of its slope in the unit's scores, over
+// that share on either side. (A larger part corrects sooner, and moves more rows that had no need.)
+constexpr float kGain = 0.5f;
+constexpr double kSlopeShare = 0.2;
+
+// (threshold of that many more rows that skip − threshold) / their share, among ascending scores.
+float slope_of(const std::vector<float>& scores, double rows, ptrdiff_t at, float threshold, ptrdiff_t step) {
+  const ptrdiff_t to = std::clamp<ptrdiff_t>(at + step, 0, std::ssize(scores) - 1);
+  if (to == at) return 0;
+  const float slope =
+      (scores[static_cast<size_t>(to)] - threshold) / static_cast<float>(static_cast<double>(to - at) / rows);
+  return kGain * std::max(slope, 0.0f);
+}
+
+// What steers a unit with these scores: the share that runs, and the slopes. Share -1: nothing does.
+std::array<float, 3> steering_of(std::vector<float> scores, float threshold) {
+  const auto rows = static_cast<double>(scores.size());
+  const auto ran =
+      std::count_if(scores.begin(), scores.end(), [&](float score) { return !(score <= threshold); });
+  std::erase_if(scores, [](float score) { return !std::isfinite(score); });
+  if (scores.empty() || !std::isfinite(threshold)) return {-1, 0, 0};
+  std::sort(scores.begin(), scores.end());
+  const ptrdiff_t at = std::upper_bound(scores.begin(), scores.end(), threshold) - scores.begin();
+  const auto step = static_cast<ptrdiff_t>(std::lround(kSlopeShare * rows));
+  const float up = slope_of(scores, rows, at, threshold, step),
+              down = slope_of(scores, rows, at, threshold, -step);
+  return {static_cast<float>(static_cast<double>(ran) / rows), up > 0 ? up : down, down > 0 ? down : up};
+}
+
+std::vector<float> steering_of(const UnitScores& scores, const Thresholds& thresholds) {
+  const size_t units = thresholds.size();
+  std::vector<float> all(3 * units, 0.0f);
+  for (size_t unit = 0; unit < units; ++unit) {
+    const std::array<float, 3> parts = steering_of(scores[unit], thresholds[unit]);
+    for (size_t part = 0; part < 3; ++part) all[part * units + unit] = parts[part];
+  }
+  return all;
+}
+
+CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds thresholds) {
+  return {outcome.beta, outcome.beta, NAN, std::move(thresholds), outcome.held};
+}
 
 // The one number that is turned to meet a budget: a share of what could be skipped, 0 to 1.
 class Dial {
  public:
-  Dial(const CalibrationRunner& runner, const CalibrationText& text) : runner_(runner), text_(text) {}
+  Dial(const CalibrationRunner& runner, const CalibrationText& text, bool steers = false)
+      : runner_(runner), text_(text), steers_(steers) {}
   virtual ~Dial() = default;
   // Where the search begins. Not at the lowest score itself: it may lie far out, where nothing follows for
   // long.
@@ -38,12 +84,22 @@ class Dial {
  protected:
   static constexpr float kFree = 0.0125f;  // apart(), where a point takes no pass
   const CalibrationRunner& runner_;
-  const CalibrationText& text_;
-};
+  // The point of these thresholds: where they are steered, by these scores, what the text runs with that.
+  CalibrationPoint point_at(Thresholds thresholds, const CalibrationOutcome& outcome,
+                            const UnitScores& scores) const {
+    CalibrationPoint point = point_of(outcome, std::move(thresholds));
+    if (!steers_) return point;
+    std::vector<float> steering = steering_of(scores, point.thresholds);
+    std::vector<float> settings = point.thresholds;
+    settings.insert(settings.end(), steering.begin(), steering.end());
+    point = point_of(runner_.run(text_, settings), std::move(point.thresholds));
+    point.steering = std::move(steering);
+    return point;
+  }
 
-CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds thresholds) {
-  return {outcome.beta, outcome.beta, NAN, std::move(thresholds), outcome.held};
-}
+  const CalibrationText& text_;
+  const bool steers_;
+};
 
 // Every unit has a threshold of its own: the same share of its rows skips everywhere. They are found in the
 // order of the network, each on the scores that rows have after everything below has skipped.
@@ -52,8 +108,9 @@ class UnitDial final : public Dial {
   using Dial::Dial;
   CalibrationPoint turn(float share) override {
     ThresholdFit fit{share, {}};
-    const CalibrationOutcome outcome = runner_.fit(text_, fit);
-    return point_of(outcome, std::move(fit.thresholds));
+    UnitScores scores;
+    const CalibrationOutcome outcome = runner_.fit(text_, fit, steers_ ? &scores : nullptr);
+    return point_at(std::move(fit.thresholds), outcome, scores);
   }
 };
 
@@ -62,9 +119,9 @@ class UnitDial final : public Dial {
 // behind it, and any order of values serves to search in.
 class CommonDial final : public Dial {
  public:
-  CommonDial(const CalibrationRunner& runner, const CalibrationText& text, std::vector<float> weights,
-             const std::vector<std::vector<float>>& scores)
-      : Dial(runner, text), weights_(std::move(weights)) {
+  CommonDial(const CalibrationRunner& runner, const CalibrationText& text, bool steers,
+             std::vector<float> weights, const UnitScores& scores)
+      : Dial(runner, text, steers), weights_(std::move(weights)) {
     for (size_t unit = 0; unit < weights_.size(); ++unit) {
       if (weights_[unit] <= 0) continue;
       for (const float score : scores[unit]) {
@@ -76,17 +133,15 @@ class CommonDial final : public Dial {
     for (const auto& [value, weight] : values_) total_ += static_cast<double>(weight);
   }
   CalibrationPoint turn(float share) override {
-    Thresholds thresholds = *between(share);
-    const CalibrationOutcome outcome = runner_.run(text_, thresholds);
-    return point_of(outcome, std::move(thresholds));
+    UnitScores scores;
+    Thresholds thresholds = at(share);
+    const CalibrationOutcome outcome = runner_.run(text_, thresholds, steers_ ? &scores : nullptr);
+    return point_at(std::move(thresholds), outcome, scores);
   }
-  float apart() const override { return kFree; }
+  float apart() const override { return steers_ ? Dial::apart() : kFree; }
   std::optional<Thresholds> between(float share) const override {
-    Thresholds out(weights_.size(), -INFINITY);
-    // Just above: the score that set the value is not to run, whatever the rounding.
-    const float value = value_at(share);
-    for (const size_t unit : asked_) out[unit] = std::nextafter(value * weights_[unit], INFINITY);
-    return out;
+    if (steers_) return std::nullopt;  // what steers it takes a pass
+    return at(share);
   }
   float end_of(float share) const override {
     const std::pair<float, float> last{value_at(share), INFINITY};
@@ -97,6 +152,13 @@ class CommonDial final : public Dial {
   }
 
  private:
+  Thresholds at(float share) const {
+    Thresholds out(weights_.size(), -INFINITY);
+    // Just above: the score that set the value is not to run, whatever the rounding.
+    const float value = value_at(share);
+    for (const size_t unit : asked_) out[unit] = std::nextafter(value * weights_[unit], INFINITY);
+    return out;
+  }
   float value_at(float share) const {
     double below = 0;
     for (const auto& [value, weight] : values_) {
@@ -238,7 +300,7 @@ void add_kind(const std::vector<SequenceWork>& sequences, CalibrationPoint& poin
 void check(const Dial& dial, const CalibrateOptions& options, CalibrationPoint& point) {
   double sum = 0, rows = 0;
   for (const CheckText& each : options.check) {
-    add_kind(dial.each(each.text, point.thresholds), point);
+    add_kind(dial.each(each.text, point.settings()), point);
     if (!each.calibrated) continue;
     for (const auto& batch : each.text) {
       sum += static_cast<double>(point.of_kinds.back()) * static_cast<double>(batch.size());
@@ -259,21 +321,27 @@ void expect_scores(const std::vector<std::vector<float>>& scores, const MethodPo
       policy.name());
 }
 
+bool steers(const MethodPolicy& policy, const CalibrateOptions& options) {
+  if (options.steer == Steer::kOn && !policy.steers())
+    fail("calibrate: {} has no thresholds that could be steered", policy.name());
+  return options.steer != Steer::kOff && policy.steers();
+}
+
 // `open`: what runs where nothing is skipped, measured on the way. A list needs no pass: there it stays 1.
 std::unique_ptr<Dial> make_dial(const CalibrationRunner& runner, const Model& model,
-                                const MethodPolicy& policy, const CalibrationText& text,
+                                const MethodPolicy& policy, const CalibrationText& text, bool steers,
                                 CalibrationOutcome& open) {
   UnitList list = policy.fixed_list() ? policy.list(model.config) : UnitList();
   if (!list.order.empty()) return std::make_unique<ListDial>(runner, model.config, text, std::move(list));
   std::vector<float> weights;
   for (int64_t unit = 0; unit < 2 * model.config.layers; ++unit)
     weights.push_back(policy.threshold_weight(model.config, unit));
-  std::vector<std::vector<float>> scores;
+  UnitScores scores;
   open = runner.run(text, Thresholds(weights.size(), -INFINITY), &scores);
   expect_scores(scores, policy);
   if (*std::max_element(weights.begin(), weights.end()) > 0)
-    return std::make_unique<CommonDial>(runner, text, weights, scores);
-  return std::make_unique<UnitDial>(runner, text);
+    return std::make_unique<CommonDial>(runner, text, steers, weights, scores);
+  return std::make_unique<UnitDial>(runner, text, steers);
 }
 
 }  // namespace
@@ -284,7 +352,7 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   const std::vector<float> budgets = falling_budgets(options);
   const CalibrationRunner runner(ctx, model, policy, options);
   CalibrationOutcome open;
-  const std::unique_ptr<Dial> dial = make_dial(runner, model, policy, text, open);
+  const std::unique_ptr<Dial> dial = make_dial(runner, model, policy, text, steers(policy, options), open);
   Found most{dial->turn(dial->start()), dial->end_of(dial->start())};
   most.point.budget = most.point.achieved = open.beta;
   most.point.held = open.held;

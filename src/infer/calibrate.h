@@ -15,9 +15,13 @@ struct CalibrationPoint {
   float checked = NAN;            // on other text of the same kinds; NaN: there was none
   std::vector<float> thresholds;  // (2L)
   float held = NAN;               // of a dense cache's entries, on the calibration text; NaN: not measured
-  std::vector<float> of_kinds = {};  // checked, for each of Calibration::kinds
+  std::vector<float> of_kinds = {};     // checked, for each of Calibration::kinds
+  std::vector<float> settings() const;  // thresholds and steering, as a sequence is given them
   // Their standard errors over sequences, NaN where there is one sequence. Not stored with the table.
   std::vector<float> errors_of_kinds = {};
+  // (3 · 2L): what steers them, the parts of Steering after the thresholds; empty: nothing does. The share of
+  // a unit that is not steered is -1.
+  std::vector<float> steering = {};
 };
 
 // The smallest budget that keeps the output near the unadapted model's: `calibrate --quality`.
@@ -39,8 +43,8 @@ struct Calibration {
   std::vector<CalibratedQuality> qualities = {};
 
   std::vector<CalibrationPoint> asked() const;  // those that were asked for
-  // Linear between neighbouring points; at 1 nothing is skipped. A budget outside the table is a UserError
-  // that names its end.
+  // A sequence's settings: linear between neighbouring points; at 1 nothing is skipped. A budget outside the
+  // table is a UserError that names its end.
   std::vector<float> thresholds(float budget) const;
   // The smallest budget whose measured bound keeps the limit. None: a UserError with what there is.
   float budget_for(const std::string& measure, float limit) const;
@@ -53,11 +57,15 @@ struct CheckText {
   bool calibrated = true;  // the thresholds are found on text of this kind
 };
 
+// Thresholds stay where they are found, or are steered: each sequence's follow what its earlier rows ran.
+enum class Steer : uint8_t { kAuto, kOn, kOff };  // kAuto: where the method's traits say so
+
 struct CalibrateOptions : CalibrationRunOptions {
   std::vector<float> budgets{0.95f, 0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
   bool all_budgets = true;  // one that cannot be met is a UserError; false: it is left out
   float tolerance = 0.003f;
   int most_passes = 8;  // for each budget
+  Steer steer = Steer::kAuto;
   std::vector<CheckText> check = {};
 };
 

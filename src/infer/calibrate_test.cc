@@ -103,8 +103,8 @@ TEST_P(Calibrated, MeetsItsBudgetsOnOtherText) {
   bool differs = false;  // other text was run
   for (const CalibrationPoint& point : asked) {
     EXPECT_NEAR(point.achieved, point.budget, 0.005) << point.budget;
-    EXPECT_NEAR(routed_.achieved(rows, point.thresholds), point.achieved, 1e-3) << point.budget;
-    EXPECT_NEAR(routed_.achieved(other, point.thresholds), point.budget, 0.02) << point.budget;
+    EXPECT_NEAR(routed_.achieved(rows, point.settings()), point.achieved, 1e-3) << point.budget;
+    EXPECT_NEAR(routed_.achieved(other, point.settings()), point.budget, 0.02) << point.budget;
     EXPECT_NEAR(point.checked, point.budget, 0.02) << point.budget;
     differs = differs || point.checked != point.achieved;
     // Between two of them, and between the first and what runs at most.
@@ -368,7 +368,7 @@ TEST(Calibration, SaysWhatTheCacheHolds) {
         EXPECT_EQ(point.held, 1);
         continue;
       }
-      const Seen seen = watched_pass(routed, rows, point.thresholds);
+      const Seen seen = watched_pass(routed, rows, point.settings());
       double ran = 0;
       for (size_t unit = 0; unit < 8; unit += 2)
         ran += static_cast<double>(std::count(seen.kept[unit].begin(), seen.kept[unit].end(), 1)) /
@@ -395,7 +395,7 @@ TEST(Calibration, ThresholdsAreFoundOnWhatIsLeftBySkipping) {
   options.k_type = options.v_type = DType::kF32;
   const CalibrationPoint point =
       calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
-  const Seen seen = watched_pass(routed, rows, point.thresholds);
+  const Seen seen = watched_pass(routed, rows, point.settings());
   std::vector<double> skipped;
   for (const auto& unit : seen.kept)
     skipped.push_back(static_cast<double>(std::count(unit.begin(), unit.end(), 0)) /
@@ -486,6 +486,7 @@ TEST(Calibration, EveryKindIsChecked) {
   Routed routed(R"({"name": "gate_skip"})");
   CalibrateOptions options;
   options.budgets = {0.8f};
+  options.steer = Steer::kOff;
   Rows few = quiet_rows(1, 9);
   for (BatchRow& row : few) row.token = 3 + row.position % 2;
   options.check = {{"usual", {quiet_rows(8, 2)}}, {"odd", {few}}};
@@ -516,6 +517,40 @@ TEST(Calibration, EveryKindIsChecked) {
   EXPECT_GT(point.errors_of_kinds[0], 1e-3);
 }
 
+// Text whose scores lie elsewhere: the same text, with thresholds that are moved by what 15 % of the rows
+// are.
+TEST(Calibration, SteeringMeetsABudgetThatThresholdsMiss) {
+  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})",
+                           R"({"name": "calm", "confidence": "similarity"})"}) {
+    Routed routed(json);
+    CalibrateOptions options;
+    options.budgets = {0.8f};
+    options.k_type = options.v_type = DType::kF32;
+    const Rows rows = quiet_rows(20, 1, 110);
+    const CalibrationPoint point =
+        calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
+    ASSERT_EQ(point.steering.size(), 3 * point.thresholds.size());
+    CalibrationPoint moved = point;
+    for (size_t unit = 0; unit < point.thresholds.size(); ++unit)
+      moved.thresholds[unit] += 0.3f * point.steering[point.thresholds.size() + unit];
+    const float alone = std::abs(routed.achieved(rows, moved.thresholds) - 0.8f);
+    EXPECT_GT(alone, 0.05f) << json;
+    EXPECT_LT(std::abs(routed.achieved(rows, moved.settings()) - 0.8f), 0.6f * alone) << json;
+  }
+}
+
+// Where a sequence decides once, or one price decides for the network, there is nothing to steer.
+TEST(Calibration, WhatCannotBeSteeredIsRefused) {
+  Routed routed(R"({"name": "priced"})");
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  const CalibrationText text{quiet_rows(8, 1)};
+  EXPECT_TRUE(
+      calibrate(routed.ctx, routed.model, *routed.policy, text, options).asked().at(0).steering.empty());
+  options.steer = Steer::kOn;
+  EXPECT_THROW(calibrate(routed.ctx, routed.model, *routed.policy, text, options), UserError);
+}
+
 TEST(Calibration, ASequenceThatSkipsALayerHoldsNothingThere) {
   Routed routed(kMindSequence);
   CalibrateOptions options;
@@ -524,7 +559,7 @@ TEST(Calibration, ASequenceThatSkipsALayerHoldsNothingThere) {
   const Rows rows = quiet_rows(300, 1, 6);
   const CalibrationPoint point =
       calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
-  const Seen seen = watched_pass(routed, rows, point.thresholds);
+  const Seen seen = watched_pass(routed, rows, point.settings());
   double runs = 0;  // of a sequence, its last row decides as all that came after its pool
   for (size_t layer = 0; layer < 4; ++layer) {
     for (size_t s = 0; s < 300; ++s) runs += seen.kept[2 * layer][6 * s + 5];
@@ -587,6 +622,19 @@ TEST(Calibration, GoesThroughJson) {
   EXPECT_FLOAT_EQ(back[0].thresholds(0.85f)[0], 0.375f);
 }
 
+TEST(Calibration, SteeringGoesThroughJsonAndLiesBetweenPoints) {
+  Calibration table;
+  table.weight_type = "f32";
+  table.points = {{0.9f, 0.9f, NAN, {0.2f, -INFINITY}}, {0.7f, 0.7f, NAN, {0.4f, -INFINITY}}};
+  table.points[0].steering = {0.8f, -1, 1, 0, 2, 0};
+  table.points[1].steering = {0.6f, -1, 2, 0, 4, 0};
+  const Calibration back = calibrations_from_json(calibrations_to_json({&table, 1}), 2, "table")[0];
+  const std::vector<float> got = back.thresholds(0.8f), want{0.3f, -INFINITY, 0.7f, -1, 1.5f, 0, 3, 0};
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_FLOAT_EQ(got[i], want[i]) << i;
+  EXPECT_EQ(back.thresholds(0.7f)[2], 0.6f);
+}
+
 TEST(Calibration, HostileTablesAreRefused) {
   const auto refused = [](const char* text) {
     EXPECT_THROW(calibrations_from_json(text, 2, "table"), UserError) << text;
@@ -616,6 +664,10 @@ TEST(Calibration, HostileTablesAreRefused) {
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "thresholds": [1, NaN]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "achieved": 0.9, "held": 1.5, "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": -0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1, 1, 1, 1, "x"]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1, 1, 1, 1, 1]},
+                       {"budget": 0.8, "thresholds": [1, 1]}]})");
   EXPECT_TRUE(calibrations_from_json("{}", 2, "table").empty());
 }
 

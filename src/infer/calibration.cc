@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "infer/calibrate.h"
+#include "ops/rows/steer_rows.h"
 
 namespace fathom {
 namespace {
@@ -17,6 +18,15 @@ float number(const OrderedJson& json, const char* key, const std::string& where)
   if (!std::isfinite(value))
     fail("{}: '{}' must be a finite number, got {}", where, key, printable(json[key].dump()));
   return value;
+}
+
+std::vector<float> steering_from(const OrderedJson& json, int64_t units, const std::string& where) {
+  if (!json.is_array() || std::ssize(json) != (kSteeringParts - 1) * units)
+    fail("{}: 'steering' of a calibration point needs {} numbers, got {}", where,
+         (kSteeringParts - 1) * units, json.is_array() ? std::to_string(json.size()) : "none");
+  std::vector<float> steering;
+  for (const OrderedJson& value : json) steering.push_back(number(OrderedJson{{"steering", value}}, "steering", where));
+  return steering;
 }
 
 CalibrationPoint point_from(const OrderedJson& json, int64_t units, const std::string& where) {
@@ -39,6 +49,7 @@ CalibrationPoint point_from(const OrderedJson& json, int64_t units, const std::s
   if (!thresholds.is_array() || static_cast<int64_t>(thresholds.size()) != units)
     fail("{}: a calibration point needs {} thresholds, got {}", where, units,
          thresholds.is_array() ? std::to_string(thresholds.size()) : "none");
+  if (json.contains("steering")) point.steering = steering_from(json["steering"], units, where);
   for (const OrderedJson& value : thresholds) {
     if (!value.is_number() && !value.is_null()) fail("{}: a threshold must be a number or null", where);
     point.thresholds.push_back(value.is_null() ? -INFINITY : value.get<float>());
@@ -74,6 +85,8 @@ Calibration table_from(const std::string& type, const OrderedJson& json, int64_t
   for (const OrderedJson& point : points) {
     table.points.push_back(point_from(point, units, where));
     const size_t last = table.points.size() - 1;
+    if (table.points[last].steering.empty() != table.points[0].steering.empty())
+      fail("{}: either all points of a calibration are steered, or none", where);
     if (last > 0 && table.points[last].budget >= table.points[last - 1].budget)
       fail("{}: calibrated budgets must fall, got {:g} after {:g}", where, table.points[last].budget,
            table.points[last - 1].budget);
@@ -108,6 +121,12 @@ float Calibration::budget_for(const std::string& measure, float limit) const {
   return best->budget;
 }
 
+std::vector<float> CalibrationPoint::settings() const {
+  std::vector<float> all = thresholds;
+  all.insert(all.end(), steering.begin(), steering.end());
+  return all;
+}
+
 std::vector<float> Calibration::thresholds(float budget) const {
   if (points.empty()) fail("the calibration table is empty");
   constexpr float kSame = 1e-6f;
@@ -119,14 +138,16 @@ std::vector<float> Calibration::thresholds(float budget) const {
   if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
   size_t at = 0;
   while (points[at].budget > budget + kSame) ++at;
-  if (at == 0 || points[at].budget > budget - kSame) return points[at].thresholds;
+  if (at == 0 || points[at].budget > budget - kSame) return points[at].settings();
   const CalibrationPoint &above = points[at - 1], &below = points[at];
   const float place = (above.budget - budget) / (above.budget - below.budget);
-  std::vector<float> mixed(above.thresholds.size());
+  std::vector<float> mixed = above.settings();
+  const std::vector<float> other = below.settings();
+  const size_t units = above.thresholds.size();
   for (size_t i = 0; i < mixed.size(); ++i) {
-    const bool never = !std::isfinite(above.thresholds[i]) || !std::isfinite(below.thresholds[i]);
-    mixed[i] = never ? above.thresholds[i]
-                     : above.thresholds[i] + place * (below.thresholds[i] - above.thresholds[i]);
+    const bool never =
+        !std::isfinite(above.thresholds[i % units]) || !std::isfinite(below.thresholds[i % units]);
+    if (!never) mixed[i] += place * (other[i] - mixed[i]);
   }
   return mixed;
 }
@@ -164,6 +185,7 @@ std::string calibrations_to_json(std::span<const Calibration> tables) {
       if (std::isfinite(point.held)) one["held"] = point.held;
       if (!point.of_kinds.empty()) one["kinds"] = point.of_kinds;
       one["thresholds"] = thresholds;
+      if (!point.steering.empty()) one["steering"] = point.steering;
       points.push_back(one);
     }
     OrderedJson one{{"points", points}};

@@ -65,7 +65,7 @@ std::vector<std::vector<BatchRow>> sequences_of(const CalibrationText& text) {
 CalibrationOutcome CalibrationRunner::run(const CalibrationText& text, const std::vector<float>& thresholds,
                                           std::vector<std::vector<float>>* scores) const {
   Totals totals;
-  if (scores) scores->assign(thresholds.size(), {});
+  if (scores) scores->assign(static_cast<size_t>(2 * model_.config.layers), {});
   for (const std::vector<BatchRow>& rows : text) pass(rows, &thresholds, scores, nullptr, totals);
   if (options_.on_progress) options_.on_progress(1);
   return totals.outcome();
@@ -83,10 +83,12 @@ std::vector<SequenceWork> CalibrationRunner::each(const CalibrationText& text,
   return all;
 }
 
-CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit) const {
+CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit,
+                                          std::vector<std::vector<float>>* scores) const {
   fit.thresholds.assign(static_cast<size_t>(2 * model_.config.layers), -INFINITY);
+  if (scores) scores->assign(fit.thresholds.size(), {});
   Totals totals;
-  pass(joined(text), nullptr, nullptr, &fit, totals);
+  pass(joined(text), nullptr, scores, &fit, totals);
   if (options_.on_progress) options_.on_progress(1);
   return totals.outcome();
 }

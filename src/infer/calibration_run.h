@@ -43,7 +43,8 @@ class CalibrationRunner {
                     CalibrationRunOptions options)
       : ctx_(ctx), model_(model), policy_(policy), options_(std::move(options)) {}
 
-  // At these thresholds (2L). `scores` (2L): gets every row's score at every unit that was asked.
+  // At these thresholds, as SkipState takes them. `scores` (2L): gets every row's score at every unit that
+  // was asked.
   CalibrationOutcome run(const CalibrationText& text, const std::vector<float>& thresholds,
                          std::vector<std::vector<float>>* scores = nullptr) const;
 
@@ -52,7 +53,9 @@ class CalibrationRunner {
 
   // Finds thresholds on the way: at each unit the given share of the rows skips, in the order of the network.
   // All sequences run in one pass, because the quantile is over all rows.
-  CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit) const;
+  // `scores` as in run().
+  CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit,
+                         std::vector<std::vector<float>>* scores = nullptr) const;
 
  private:
   struct Totals {

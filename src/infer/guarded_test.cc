@@ -84,7 +84,8 @@ std::vector<float> calibrated(const std::string& json, Device device) {
   for (const CalibrationPoint& point :
        calibrate(rig.ctx, rig.model, *rig.policy, {random_rows({40, 50, 30}, 8)}, options).points) {
     all.insert(all.end(), {point.budget, point.achieved, point.held});
-    all.insert(all.end(), point.thresholds.begin(), point.thresholds.end());
+    const std::vector<float> settings = point.settings();
+    all.insert(all.end(), settings.begin(), settings.end());
   }
   return all;
 }

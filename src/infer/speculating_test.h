@@ -152,7 +152,17 @@ struct Verifier {
   const char* method;  // JSON
   float kept;          // of each unit's rows; 1: the method's own rule
   bool scores = true;  // rows can be kept by a threshold
+  bool steered = false;
 };
+inline void calibrate(Rig& rig, const Verifier& verifier) {
+  if (verifier.kept == 1) return;
+  verifier.steered ? rig.calibrate_steered(verifier.kept) : rig.calibrate(verifier.kept);
+}
+// Steering looks back on whole blocks of rows: its texts begin with more of them.
+inline size_t prompt_of(const Verifier& verifier) {
+  return verifier.steered ? 54 : 9;
+}
+
 inline const std::vector<Verifier> kVerifiers{
     {"dense", R"({"name": "dense"})", 1, false},
     {"gates", R"({"name": "gate_skip"})", 1},
@@ -169,6 +179,10 @@ inline const std::vector<Verifier> kVerifiers{
     {"nested", R"({"name": "nested", "cost_context": 16})", 0.7f},
     {"nested, centred", R"({"name": "nested", "cost_context": 16, "band": 0, "centre_block": 3})", 0.7f},
     {"random", R"({"name": "random"})", 1},
+    {"gates, steered", R"({"name": "gate_skip"})", 0.6f, true, true},
+    {"gates, copy, steered", R"({"name": "gate_skip", "skipped_kv": "copy"})", 0.6f, true, true},
+    {"mixture_of_depths, steered", R"({"name": "mixture_of_depths"})", 0.6f, true, true},
+    {"calm, steered", R"({"name": "calm", "confidence": "similarity"})", 0.7f, true, true},
 };
 
 // Drafts of every kind that the verifier allows.
@@ -180,6 +194,12 @@ inline std::vector<DraftRule> drafts_for(Rig& rig, const Verifier& verifier) {
   rules.push_back(at_thresholds(rig, 0.3f));
   rules.push_back(at_thresholds(rig, 0.5f));
   rules.back().dropped = dropping({6}).dropped;
+  if (verifier.steered) {
+    const std::vector<float> own = rig.thresholds;
+    rig.calibrate_steered(0.4f);
+    rules.push_back({{}, rig.thresholds});
+    rig.thresholds = own;
+  }
   return rules;
 }
 

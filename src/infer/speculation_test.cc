@@ -15,12 +15,12 @@ AnswerOptions greedy_answer(int64_t tokens) {
 TEST(Speculation, GreedyTokensAreThoseOfPlainDecoding) {
   for (const Verifier& verifier : kVerifiers) {
     Rig rig(verifier.method);
-    if (verifier.kept < 1) rig.calibrate(verifier.kept);
+    calibrate(rig, verifier);
     const std::vector<DraftRule> rules = drafts_for(rig, verifier);
     int64_t accepted = 0, rejected = 0;
     for (size_t i = 0; i < rules.size(); ++i) {
       Speculating speculating(rig, rules[i], i % 2 ? DType::kF16 : DType::kF32);
-      const std::vector<int32_t> prompt = random_tokens(40 + i, 9);
+      const std::vector<int32_t> prompt = random_tokens(40 + i, static_cast<int>(prompt_of(verifier)));
       const PlainAnswer plain = speculating.generate(prompt, greedy_answer(24));
       const auto drafts = static_cast<int64_t>(1 + i % 5);
       const PlainAnswer result = speculating.generate(prompt, greedy_answer(24), drafts);
@@ -40,19 +40,21 @@ TEST(Speculation, AVerifiedRowIsThatOfPlainDecoding) {
   for (const Shaped shaped : {Shaped::kLlama, Shaped::kGemma}) {
     for (const Verifier& verifier : kVerifiers) {
       Rig rig(verifier.method, shaped);
-      if (verifier.kept < 1) rig.calibrate(verifier.kept);
+      calibrate(rig, verifier);
       for (const DraftRule& rule : drafts_for(rig, verifier)) {
         Speculating one(rig, rule), other(rig, rule);
-        const std::vector<int32_t> tokens = random_tokens(3, 24);
-        const std::span<const int32_t> all = tokens, prompt = all.first(9);
+        const size_t begin = prompt_of(verifier);
+        const std::vector<int32_t> tokens = random_tokens(3, static_cast<int>(begin) + 15);
+        const std::span<const int32_t> all = tokens, prompt = all.first(begin);
         one.plain(prompt);
         other.plain(prompt);
-        for (const size_t at : {9, 13, 15, 21}) {  // rounds of 3, 1, 5 and 2 drafts
-          const size_t count = at == 9 ? 4 : at == 13 ? 2 : at == 15 ? 6 : 3;
+        size_t at = begin;
+        for (const size_t count : {4, 2, 6, 3}) {  // rounds of 3, 1, 5 and 2 drafts
           const std::span<const int32_t> next = all.subspan(at, count);
           const auto first = static_cast<int64_t>(at);
           EXPECT_EQ(one.round(next, [&] { one.poison(first); }), other.plain(next)) << verifier.name;
           EXPECT_EQ(one.entries(), other.entries()) << verifier.name;
+          at += count;
         }
         EXPECT_EQ(one.cache.bytes_held(), other.cache.bytes_held()) << verifier.name;
       }
@@ -118,7 +120,7 @@ TEST(Speculation, DraftsOfAMethodDifferWhereTheirThresholdsDo) {
 TEST(Speculation, PhasesShareAPass) {
   for (const Verifier& verifier : kVerifiers) {
     Rig rig(verifier.method);
-    if (verifier.kept < 1) rig.calibrate(verifier.kept);
+    calibrate(rig, verifier);
     const std::vector<DraftRule> rules = drafts_for(rig, verifier);
     for (size_t i = 0; i < rules.size(); ++i) {
       const std::vector<int32_t> tokens = random_tokens(3, 13);
@@ -185,7 +187,7 @@ TEST(Speculation, EndsWhereThePlainTextEnds) {
 TEST(Speculation, DepthIsThatOfPlainDecoding) {
   for (const Verifier& verifier : kVerifiers) {
     Rig rig(verifier.method);
-    if (verifier.kept < 1) rig.calibrate(verifier.kept);
+    calibrate(rig, verifier);
     for (const DraftRule& rule : drafts_for(rig, verifier)) {
       Speculating speculating(rig, rule);
       const std::vector<int32_t> prompt = random_tokens(40, 1);  // so that no pass's mean speaks for its rows

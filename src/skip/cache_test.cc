@@ -53,9 +53,14 @@ TEST(Forks, ContinueAsIfFedAlone) {
   methods_json.push_back(R"({"name": "random", "skipped_kv": "copy"})");
   methods_json.push_back(R"({"name": "random", "keyed_by": "text"})");
   methods_json.push_back(R"({"name": "gate_skip", "skipped_kv": "copy"})");
-  for (const std::string& json : methods_json) {
+  const size_t plain = methods_json.size();
+  methods_json.push_back(R"({"name": "gate_skip"})");
+  methods_json.push_back(R"({"name": "mixture_of_depths"})");
+  methods_json.push_back(R"({"name": "calm", "confidence": "similarity"})");
+  for (size_t i = 0; i < methods_json.size(); ++i) {
+    const std::string& json = methods_json[i];
     Rig rig(json, config_of(4, 128, 32));
-    rig.calibrate(0.5f);
+    i < plain ? rig.calibrate(0.5f) : rig.calibrate_steered(0.5f);
     for (const DType type : {DType::kF16, DType::kQ8_0}) {
       for (const int64_t shared : {7, 70}) {
         const std::string what = json + " " + name_of(type) + " " + std::to_string(shared);
@@ -71,6 +76,25 @@ TEST(Forks, ContinueAsIfFedAlone) {
         session.truncate(2, 0);
         EXPECT_EQ(session.cache().bytes_held(), 0) << what;
       }
+    }
+  }
+}
+
+// Rows that are taken back and fed again, with others between: as if those had never been.
+TEST(Truncated, SequencesGoOnAsIfFedAlone) {
+  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})",
+                           R"({"name": "calm", "confidence": "similarity"})"}) {
+    Rig rig(json, config_of(4, 128, 32));
+    rig.calibrate_steered(0.5f);
+    const Rows rows = random_rows({120}), others = random_rows({120}, 77);
+    const std::vector<float> whole = alone(rig, rows, DType::kF16);
+    for (const int64_t back : {20, 64, 70}) {
+      TinyRun session(rig, 2, DType::kF16);
+      session.pass(rows_of(rows, 1, 0, back));
+      session.pass(rows_of(others, 1, back, 110));
+      ASSERT_EQ(session.truncate(1, back), back);
+      session.pass(rows_of(rows, 1, back, back + 1));
+      expect_tail(session.pass(rows_of(rows, 1, back + 1, 120)).logits, whole, json);
     }
   }
 }

@@ -143,6 +143,9 @@ TEST_P(EveryMethodOnCuda, InfersAsOnTheCpu) {
   compare(cached.pass(rows), gpu_cached.pass(rows), "cached");
   const Rows next{{3, 21, 0, true, 100}, {4, 8, 1, true, 101}, {7, 30, 3, true, 103}};
   compare(cached.pass(next), gpu_cached.pass(next), "decoding");
+  cpu.calibrate_steered(0.5f);
+  gpu.thresholds = cpu.thresholds;
+  compare(cpu.fresh(random_rows({70, 8, 40}, 3)), gpu.fresh(random_rows({70, 8, 40}, 3)), "steered");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, EveryMethodOnCuda, ::testing::ValuesIn(recipes()));

@@ -122,21 +122,27 @@ class ConfidentExit : public ExitMethod {
   // One confidence to leave with, the same after every block.
   float threshold_weight(const ModelConfig&, int64_t, SkippedKv) const override { return 1; }
   MethodTraits traits() const override {  // what it does not resume is its doubt
-    return {.units = Units::kBlock, .resumes = false, .own_rule = "a row leaves where it is sure enough"};
+    return {.units = Units::kBlock,
+            .resumes = false,
+            .steers = true,
+            .own_rule = "a row leaves where it is sure enough"};
   }
 
   void score(UnitCall& call, Decision& decision) const override {
     if (call.state.training || call.input.unit == Unit::kFfn) return;
     auto& mine = call.state.of<ExitState>(*this);
-    if (confidence() == Confidence::kSimilarity && may_leave_after(call.input))
+    if (confidence() == Confidence::kSimilarity &&
+        may_leave_before(call.input.layer + 1, call.input.model.config))
       keep(call.ctx, mine.previous, call.input.h);
     decision.score = mine.doubt;
   }
 
   // Training runs every block: the losses at each depth teach.
   RowSet decide(UnitCall& call, const Decision& decision) const override {
-    if (call.state.training || call.input.layer < first_exit(call.input.model.config))
-      return RowSet::all(call.rows());
+    const int64_t layer = call.input.layer;
+    if (call.state.training || layer < first_exit(call.input.model.config)) return RowSet::all(call.rows());
+    if (!may_leave_before(layer, call.input.model.config))  // who has not left stays
+      return select_rows(call.ctx, decision.score, Compare::kAbove, scalar(call.ctx, -INFINITY));
     return above_threshold(call, decision.score, 1.0f - threshold());
   }
 
@@ -145,8 +151,9 @@ class ConfidentExit : public ExitMethod {
     const PolicyWork deciding(call.ctx.counters());
     auto& mine = call.state.of<ExitState>(*this);
     Context& ctx = call.ctx;
-    const Tensor fresh = may_leave_after(call.input) ? doubt_of(call, decision.kept, h)
-                                                     : gather_rows(ctx, mine.doubt, decision.kept);
+    const Tensor fresh = may_leave_before(call.input.layer + 1, call.input.model.config)
+                             ? doubt_of(call, decision.kept, h)
+                             : gather_rows(ctx, mine.doubt, decision.kept);
     assign(ctx, mine.doubt, merge_rows(ctx, mine.gone, decision.kept, fresh));
   }
 
@@ -154,7 +161,7 @@ class ConfidentExit : public ExitMethod {
   virtual Confidence confidence() const = 0;
   virtual float threshold() const = 0;
   virtual int64_t first_exit(const ModelConfig& config) const = 0;  // blocks that everybody runs
-  virtual bool may_leave_after(const UnitInput& input) const = 0;
+  virtual bool may_leave_before(int64_t layer, const ModelConfig& config) const = 0;
 
   void check_threshold(const char* name) const {
     if (!(threshold() >= 0 && threshold() <= 1))
@@ -203,8 +210,8 @@ class Calm final : public ConfidentExit {
   Confidence confidence() const override { return config_.confidence; }
   float threshold() const override { return config_.threshold; }
   int64_t first_exit(const ModelConfig&) const override { return 1; }
-  bool may_leave_after(const UnitInput& input) const override {
-    return input.layer + 1 < input.model.config.layers;
+  bool may_leave_before(int64_t layer, const ModelConfig& config) const override {
+    return layer > 0 && layer < config.layers;
   }
 
  private:
@@ -257,8 +264,8 @@ class Free final : public ConfidentExit {
   int64_t first_exit(const ModelConfig& config) const override {
     return config_.exit_layer > 0 ? config_.exit_layer : std::max<int64_t>(1, config.layers * 3 / 8);
   }
-  bool may_leave_after(const UnitInput& input) const override {
-    return input.layer + 1 == first_exit(input.model.config);
+  bool may_leave_before(int64_t layer, const ModelConfig& config) const override {
+    return layer == first_exit(config);
   }
 
  private:

@@ -14,7 +14,17 @@ struct MethodCase {
   std::string json;
   Shaped shaped = Shaped::kLlama;
   float budget = 0;  // > 0: thresholds at which about that share of the rows runs
+  bool steered = false;
 };
+
+constexpr const char* kSteered[] = {
+    R"({"name": "gate_skip"})",
+    R"({"name": "gate_skip", "copy_kv": true, "skip": "mlp"})",
+    R"({"name": "gate_skip", "two_stage": true, "skip": "block_by_attention_gate"})",
+    R"({"name": "mixture_of_depths"})",
+    R"({"name": "calm"})",
+    R"({"name": "calm", "confidence": "similarity"})",
+    R"({"name": "free", "confidence": "similarity"})"};
 
 void PrintTo(const MethodCase& c, std::ostream* os) {
   *os << c.json;
@@ -58,13 +68,24 @@ std::vector<MethodCase> method_cases() {
   }
   cases.push_back({R"({"name": "gate_skip", "skipped_kv": "copy"})", Shaped::kGemma, 0.5f});  // two RoPEs
   cases.push_back({R"({"name": "skip_middle"})", Shaped::kSandwich});
+  for (const char* json : kSteered) cases.push_back({json, Shaped::kLlama, 0.5f, true});
+  cases.push_back({R"({"name": "gate_skip"})", Shaped::kGemma, 0.5f, true});
   return cases;
 }
 
 class Methods : public testing::TestWithParam<MethodCase> {
  protected:
   Methods() : rig_(GetParam().json, GetParam().shaped) {
-    if (GetParam().budget > 0) rig_.calibrate(GetParam().budget);
+    if (GetParam().steered) {
+      rig_.calibrate_steered(GetParam().budget);
+    } else if (GetParam().budget > 0) {
+      rig_.calibrate(GetParam().budget);
+    }
+  }
+  // Steering looks back on whole blocks of rows: its sequences are longer.
+  Rows rows_for(std::vector<int> lengths, uint64_t seed = 5) const {
+    for (int& length : lengths) length *= GetParam().steered ? 5 : 1;
+    return random_rows(lengths, seed);
   }
   Rig rig_;
 };
@@ -98,7 +119,7 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b, float
 TEST_P(Methods, MaskedEqualsPhysical) {
   std::vector<int> ragged;
   for (int s = 0; s < 64; ++s) ragged.push_back(1 + s % 5);
-  for (const Rows& rows : {random_rows({9, 1, 14}), interleaved(random_rows(ragged, 8), 4)}) {
+  for (const Rows& rows : {rows_for({9, 1, 14}), interleaved(random_rows(ragged, 8), 4)}) {
     const auto n = rows.size();
     std::vector<std::vector<std::vector<uint8_t>>> choices;
     choices.push_back(rig_.fresh(rows).kept);
@@ -131,7 +152,7 @@ TEST_P(Methods, MaskedEqualsPhysical) {
 // I3 and I4 at once: sequences in one pass; each alone in another slot; in pieces, the last rows one by one.
 TEST_P(Methods, PiecesAndNeighboursChangeNoBit) {
   ASSERT_FALSE(rig_.policy->needs_whole_prompt());
-  const Rows rows = random_rows({13, 1, 20, 6});
+  const Rows rows = rows_for({13, 1, 20, 6});
   for (const DType type : {DType::kF32, DType::kF16}) {
     ByRow whole, whole_kept;
     TinyRun together(rig_, 4, type);
@@ -174,31 +195,32 @@ TEST_P(Methods, PiecesAndNeighboursChangeNoBit) {
 
 // I5: what comes later changes nothing before it.
 TEST_P(Methods, LaterTokensChangeNothingBefore) {
-  Rows rows = random_rows({16});
+  Rows rows = rows_for({16});
+  const auto changed = static_cast<int32_t>(rows.size() * 9 / 16), end = static_cast<int32_t>(rows.size());
   ByRow first, first_kept, second, second_kept;
   collect(rows, rig_.fresh(rows), first, first_kept);
   TinyRun cached(rig_, 1);
   ByRow in_cache, in_cache_kept;
   collect(rows, cached.pass(rows), in_cache, in_cache_kept);
-  for (size_t r = 9; r < rows.size(); ++r) rows[r].token = (rows[r].token + 7) % 48;
+  for (auto r = static_cast<size_t>(changed); r < rows.size(); ++r) rows[r].token = (rows[r].token + 7) % 48;
   collect(rows, rig_.fresh(rows), second, second_kept);
   TinyRun again(rig_, 1);
   ByRow then, then_kept;
   collect(rows, again.pass(rows), then, then_kept);
-  for (int32_t p = 0; p < 9; ++p) {
+  for (int32_t p = 0; p < changed; ++p) {
     const std::pair at{100, p};
     EXPECT_EQ(first[at], second[at]) << "row " << p;
     EXPECT_EQ(first_kept[at], second_kept[at]) << "row " << p;
     EXPECT_EQ(in_cache[at], then[at]) << "row " << p << ", cached";
     EXPECT_EQ(in_cache_kept[at], then_kept[at]) << "row " << p << ", cached";
   }
-  const std::pair last{100, 15};
+  const std::pair last{100, end - 1};
   EXPECT_NE(first[last], second[last]);  // the change is a change
 }
 
 // A fresh pass and a cached one are the same model.
 TEST_P(Methods, FreshEqualsCached) {
-  const Rows rows = random_rows({11, 4, 17});
+  const Rows rows = rows_for({11, 4, 17});
   const Seen fresh = rig_.fresh(rows);
   TinyRun session(rig_, 3);
   const std::vector<RowSet> replay = owned_rows(fresh.kept);
@@ -274,6 +296,33 @@ TEST_P(Methods, ABudgetIsKept) {
   EXPECT_LT(skipped, 0.85);
 }
 
+// Steered sequences come nearer to the share than thresholds alone bring them.
+TEST(Steered, EachSequenceComesNearItsShare) {
+  constexpr float kShare = 0.5f;
+  for (const char* json : kSteered) {
+    Rig rig(json);
+    const auto missed = [&] {  // the mean over sequences and units that skip
+      double sum = 0;
+      int count = 0;
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        const Seen seen = rig.fresh(random_rows({120}, 40 + seed));
+        for (size_t unit = 0; unit < seen.kept.size(); ++unit) {
+          const std::vector<uint8_t>& kept = seen.kept[unit];
+          const auto ran = std::count(kept.begin(), kept.end(), 1);
+          if (ran == 120) continue;
+          sum += std::abs(static_cast<double>(ran) / 120 - kShare);
+          ++count;
+        }
+      }
+      return sum / count;
+    };
+    rig.calibrate(kShare);
+    const double alone = missed();
+    rig.calibrate_steered(kShare);
+    EXPECT_LT(missed(), std::max(0.6 * alone, 0.03)) << json;
+  }
+}
+
 // I1. GateSkip's gates start at σ(5): their rows differ from the backbone's by little.
 TEST(Identity, GatesStartOpen) {
   Rig dense(R"({"name": "dense"})");
@@ -305,7 +354,7 @@ INSTANTIATE_TEST_SUITE_P(All, Methods, testing::ValuesIn(method_cases()), [](con
   for (const char c : each.param.json) {
     if (std::isalnum(static_cast<unsigned char>(c))) name += c;
   }
-  return name + (each.param.budget > 0 ? "Budget" : "") +
+  return name + (each.param.budget > 0 ? "Budget" : "") + (each.param.steered ? "Steered" : "") +
          (each.param.shaped == Shaped::kGemma      ? "Gemma"
           : each.param.shaped == Shaped::kSandwich ? "Sandwich"
                                                    : "");

@@ -10,6 +10,7 @@
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/scale_rows.h"
 #include "ops/rows/select_rows.h"
+#include "ops/rows/steer_rows.h"
 #include "skip/harm_order.h"
 
 namespace fathom {
@@ -71,6 +72,14 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     threshold = quantile_of(std::move(scores),
                             shares.empty() ? state.pass.fit->share : shares[static_cast<size_t>(unit)]);
     return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));
+  }
+  if (state.thresholds.steered() && !state.training) {
+    const ThresholdTable& of = state.thresholds;
+    const Batch& batch = call.input.batch;
+    const Steering steering{of.table(), unit,  batch.sequence,     batch.positions,
+                            own,        least, call.input.present, !of.drafts() || of.judging};
+    return select_rows(call.ctx, score, Compare::kAbove,
+                       steered_thresholds(call.ctx, score, steering, state.history.blocks()));
   }
   if (state.thresholds.any() && !state.training)  // training follows the method's rule
     return select_rows(call.ctx, score,

@@ -96,6 +96,9 @@ struct MethodTraits {
   // Training draws who runs, and an arg-max of the same scores would run another share: thresholds that keep
   // the share of training are stored at its end (infer/trained_rule.h).
   bool keeps_density = false;
+  // Each row decides for itself by thresholds, so that these can be steered, and calibrated ones are unless
+  // it is asked otherwise (infer/calibrate.h).
+  bool steers = false;
   // What runs where no budget is asked for, and whether that leaves out anything that training left out, too.
   const char* own_rule = "everything runs";
   bool own_rule_skips = false;

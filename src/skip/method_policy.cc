@@ -270,6 +270,8 @@ std::unique_ptr<PolicyState> MethodPolicy::make_state(Context& ctx, const ModelC
   auto state = std::make_unique<SkipState>();
   for (const Part& each : parts_)
     state->methods[each.method.get()] = each.method->make_state(ctx, config, sequences);
+  state->thresholds.set_units(2 * config.layers);
+  state->history.set_size(sequences, 2 * config.layers);
   if (score_ == decide_) state->alone = decide_;
   return state;
 }
@@ -286,6 +288,7 @@ bool MethodPolicy::resumes() const {
 void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, PolicyState& state) const {
   SkipState& mine = own(state);
   mine.pass.units.clear();
+  if (mine.thresholds.steered()) mine.history.make_room(ctx, batch);
   for (const Part& each : parts_) each.method->begin(ctx, model, batch, mine);
 }
 

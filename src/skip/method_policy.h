@@ -84,6 +84,7 @@ class MethodPolicy final : public SkipPolicy {
   bool opens_fully() const { return decide_->traits().opens_fully; }
   bool fixed_list() const { return decide_->traits().fixed_list; }
   // Of the method that decides, as MethodTraits has them.
+  bool steers() const { return decide_->traits().steers; }
   bool keeps_density() const { return decide_->traits().keeps_density; }
   const char* own_rule() const { return decide_->traits().own_rule; }
   bool own_rule_skips() const { return decide_->traits().own_rule_skips; }

@@ -74,6 +74,7 @@ class MixtureOfDepths final : public Method {
   MethodTraits traits() const override {
     return {.units = Units::kBlock,
             .keeps_density = true,
+            .steers = true,
             .own_rule = "the rows run whose predictor says so (arg-max)",
             .own_rule_skips = true};
   }

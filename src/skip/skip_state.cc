@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "ops/rows/steer_rows.h"
 #include "tensor/memory.h"
 
 namespace fathom {
@@ -27,10 +28,12 @@ void copy_row(Context& ctx, Tensor& to, const Tensor& from, int64_t row) {
 
 }  // namespace
 
-void ThresholdTable::make_room(Context& ctx, int32_t sequence, int64_t columns) {
-  if (sequence < 0 || columns == 0)
-    fail("a budget needs a sequence and thresholds, got {} and {}", sequence, columns);
-  if (table_ && table_.dim(1) != columns) fail("a budget has {} thresholds, got {}", table_.dim(1), columns);
+void ThresholdTable::make_room(Context& ctx, int32_t sequence, int64_t values) {
+  if (sequence < 0 || values == 0)
+    fail("a budget needs a sequence and thresholds, got {} and {}", sequence, values);
+  const int64_t columns = kSteeringParts * units_;
+  if (values != units_ && values != columns)
+    fail("a budget has {} thresholds, or {} numbers where they are steered, got {}", units_, columns, values);
   const int64_t room = table_ ? table_.dim(0) : 0;
   if (sequence < room) return;
   const int64_t more = std::max<int64_t>(sequence + 1, 2 * room);
@@ -40,16 +43,24 @@ void ThresholdTable::make_room(Context& ctx, int32_t sequence, int64_t columns) 
 }
 
 void ThresholdTable::write(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
-  copy_bytes(ctx, table_.rows(sequence, 1).raw(), ctx.device(), thresholds.data(), Device::kCpu,
-             thresholds.size_bytes());
+  row_.assign(static_cast<size_t>(table_.dim(1)), NAN);
+  std::copy(thresholds.begin(), thresholds.end(), row_.begin());
+  copy_bytes(ctx, table_.rows(sequence, 1).raw(), ctx.device(), row_.data(), Device::kCpu,
+             row_.size() * sizeof(float));
   if (own_ && slots_[static_cast<size_t>(sequence)].draft == Draft::kNone)
     copy_row(ctx, own_, table_, sequence);
+}
+
+void ThresholdTable::set_steered(Slot& slot, bool steered) {
+  steered_ += (steered ? 1 : 0) - (slot.steered ? 1 : 0);
+  slot.steered = steered;
 }
 
 void ThresholdTable::set(Context& ctx, int32_t sequence, std::span<const float> thresholds) {
   make_room(ctx, sequence, static_cast<int64_t>(thresholds.size()));
   write(ctx, sequence, thresholds);
   Slot& slot = slots_[static_cast<size_t>(sequence)];
+  if (slot.draft == Draft::kNone) set_steered(slot, std::ssize(thresholds) > units_);
   budgets_ += slot.at_budget ? 0 : 1;
   slot.at_budget = true;
 }
@@ -57,7 +68,8 @@ void ThresholdTable::set(Context& ctx, int32_t sequence, std::span<const float> 
 void ThresholdTable::clear(Context& ctx, int32_t sequence) {
   const auto at = static_cast<size_t>(sequence);
   if (sequence < 0 || at >= slots_.size() || !slots_[at].at_budget) return;
-  write(ctx, sequence, std::vector<float>(static_cast<size_t>(table_.dim(1)), NAN));
+  write(ctx, sequence, {});
+  set_steered(slots_[at], false);
   slots_[at].at_budget = false;
   --budgets_;
 }
@@ -84,6 +96,13 @@ void ThresholdTable::end_draft(Context& ctx, int32_t sequence) {
   --drafts_;
 }
 
+// Sequences that were steered before are gone: nothing of them is looked back on.
+void SkipState::set_thresholds(Context& ctx, int32_t sequence, std::span<const float> values) {
+  const bool steered = thresholds.steered();
+  thresholds.set(ctx, sequence, values);
+  if (!steered && thresholds.steered()) history.forget(ctx);
+}
+
 int64_t SkipState::truncate(Context& ctx, int32_t sequence, int64_t position) {
   int64_t held = position;
   for (auto& [method, state] : methods) held = std::min(held, state->truncate(ctx, sequence, position));
@@ -95,6 +114,7 @@ int64_t SkipState::truncate(Context& ctx, int32_t sequence, int64_t position) {
 int64_t SkipState::fork(Context& ctx, int32_t from, int32_t to, int64_t position) {
   int64_t held = position;
   for (auto& [method, state] : methods) held = std::min(held, state->fork(ctx, from, to, position));
+  if (thresholds.steered()) history.fork(ctx, from, to, held);
   return held == position ? held : truncate(ctx, to, 0);
 }
 

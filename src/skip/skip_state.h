@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/policy.h"
+#include "skip/steering.h"
 
 namespace fathom {
 
@@ -25,11 +26,14 @@ class MethodState {
 // The thresholds that sequences run at: those of their budgets, and for a while those of their drafts.
 class ThresholdTable {
  public:
+  void set_units(int64_t units) { units_ = units; }  // 2L
   // As PolicyState's.
   void set(Context& ctx, int32_t sequence, std::span<const float> thresholds);
   void clear(Context& ctx, int32_t sequence);
-  bool any() const { return budgets_ > 0; }  // does any sequence have thresholds?
-  // f32 (sequences, 2L), NaN where a sequence has none. While judging: without the drafts'.
+  bool any() const { return budgets_ > 0; }      // does any sequence have thresholds?
+  bool steered() const { return steered_ > 0; }  // does any have steered ones? (Drafts' alone do not count.)
+  // f32 (sequences, 4 · 2L), the parts as in Steering: NaN where a sequence has none. While
+  // judging: without the drafts'.
   const Tensor& table() const { return judging ? own_ : table_; }
 
   // A sequence that drafts (infer/speculative_policy.h) runs at other thresholds until end_draft(). After
@@ -44,15 +48,19 @@ class ThresholdTable {
   enum class Draft : uint8_t { kNone, kWithOwn, kWithoutOwn };  // kWithOwn: to be set again when it ends
   struct Slot {
     bool at_budget = false;  // has thresholds
+    bool steered = false;    // its own are steered
     Draft draft = Draft::kNone;
   };
-  void make_room(Context& ctx, int32_t sequence, int64_t columns);
+  void make_room(Context& ctx, int32_t sequence, int64_t values);
+  void set_steered(Slot& slot, bool steered);
   void write(Context& ctx, int32_t sequence, std::span<const float> thresholds);
 
+  std::vector<float> row_;  // what write() copies
   Tensor table_;
-  Tensor own_;                        // the same without drafts, once there was one
-  std::vector<Slot> slots_;           // (sequences)
-  int64_t budgets_ = 0, drafts_ = 0;  // slots that have thresholds, that draft
+  Tensor own_;               // the same without drafts, once there was one
+  std::vector<Slot> slots_;  // (sequences)
+  int64_t units_ = 0;
+  int64_t budgets_ = 0, steered_ = 0, drafts_ = 0;  // slots that have thresholds, steered ones; that draft
 };
 
 // Calibration of methods that have one threshold per unit. One pass through the network finds them in order:
@@ -98,9 +106,7 @@ class SkipState final : public PolicyState {
   int64_t truncate(Context& ctx, int32_t sequence, int64_t position) override;
   int64_t fork(Context& ctx, int32_t from, int32_t to, int64_t position) override;
   int64_t settle(Context& ctx, int32_t sequence, int64_t rows) override;
-  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> values) override {
-    thresholds.set(ctx, sequence, values);
-  }
+  void set_thresholds(Context& ctx, int32_t sequence, std::span<const float> values) override;
   void clear_thresholds(Context& ctx, int32_t sequence) override { thresholds.clear(ctx, sequence); }
   // The state that `method` made for itself.
   template <class State>
@@ -109,6 +115,7 @@ class SkipState final : public PolicyState {
   }
 
   ThresholdTable thresholds;
+  SteeringHistory history;  // where thresholds are steered
   PassRules pass;
   TrainingStep training;
   std::map<const Method*, std::unique_ptr<MethodState>> methods;

@@ -15,6 +15,7 @@
 #include "model/load.h"
 #include "model/transformer.h"
 #include "model/weights.h"
+#include "ops/rows/steer_rows.h"
 #include "skip/method_policy.h"
 #include "tensor/arena.h"
 #include "tensor/memory.h"
@@ -234,6 +235,22 @@ struct Rig {
         thresholds.push_back(
             std::min(scores[std::min(at, scores.size() - 1)], std::nextafter(scores.back(), -1.0f)));
       }
+    }
+  }
+
+  // And steered: every unit toward that share of its rows, its threshold by as much as its scores are apart.
+  void calibrate_steered(float kept) {
+    calibrate(kept);
+    const Seen seen = fresh(random_rows({30, 25}, 99));
+    const size_t units = thresholds.size();
+    thresholds.resize(static_cast<size_t>(kSteeringParts) * units);
+    for (size_t unit = 0; unit < units; ++unit) {
+      std::vector<float> scores = seen.scores[unit];
+      std::erase_if(scores, [](float score) { return !std::isfinite(score); });
+      const auto [low, high] = std::minmax_element(scores.begin(), scores.end());
+      const float slope = scores.empty() ? 0.0f : 2 * (*high - *low);
+      thresholds[units + unit] = scores.empty() ? -1.0f : kept;
+      thresholds[2 * units + unit] = thresholds[3 * units + unit] = slope;
     }
   }
 };

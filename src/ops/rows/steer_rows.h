@@ -1,0 +1,30 @@
+// Thresholds that bring a sequence's share of rows that run back to the one that a budget wants.
+#pragma once
+
+#include "tensor/rows.h"
+
+namespace fathom {
+
+inline constexpr int64_t kSteeredRows = 32;   // of a block, by position
+inline constexpr int64_t kSteeringParts = 4;  // of a budget: thresholds, shares, slopes up, slopes down
+inline constexpr int64_t kSteeringWords = 3;  // of a block in the history: as in steer_block.h
+
+// One unit's rule. At a row of block k its sequence has run `excess` more rows of the blocks before k than
+// `share` of them; the row's threshold is threshold + slope · excess / kSteeredRows, with the slope up for an
+// excess above 0, else the slope down. In the first block it is the threshold itself.
+struct Steering {
+  const Tensor& table;  // f32 (sequences, 4 · units): each part's units side by side; a share below 0 or NaN:
+                        // not steered
+  int64_t unit;
+  const Tensor& sequence;   // i32 (rows)
+  const Tensor& positions;  // i32 (rows), rising in each sequence
+  float standard, least;    // as SequenceThresholds
+  const RowSet* present;    // rows that take part; null: all. The others' thresholds mean nothing
+  bool counts;              // these decisions are those that later blocks look back on
+};
+
+// history: i32 (sequences, blocks, units, 3), zero before the first rows; by position, so that rows that are
+// taken back and fed again leave no trace. score: f32 (rows) -> f32 (rows): the thresholds, for select_rows.
+Tensor steered_thresholds(Context& ctx, const Tensor& score, const Steering& steering, Tensor& history);
+
+}  // namespace fathom
