@@ -392,6 +392,7 @@ TEST(Calibration, ThresholdsAreFoundOnWhatIsLeftBySkipping) {
   const Rows rows = quiet_rows(16, 1);
   CalibrateOptions options;
   options.budgets = {0.7f};
+  options.steer = Steer::kOff;
   options.k_type = options.v_type = DType::kF32;
   const CalibrationPoint point =
       calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);

@@ -25,7 +25,8 @@ std::vector<float> steering_from(const OrderedJson& json, int64_t units, const s
     fail("{}: 'steering' of a calibration point needs {} numbers, got {}", where,
          (kSteeringParts - 1) * units, json.is_array() ? std::to_string(json.size()) : "none");
   std::vector<float> steering;
-  for (const OrderedJson& value : json) steering.push_back(number(OrderedJson{{"steering", value}}, "steering", where));
+  for (const OrderedJson& value : json)
+    steering.push_back(number(OrderedJson{{"steering", value}}, "steering", where));
   return steering;
 }
 

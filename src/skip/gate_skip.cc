@@ -154,9 +154,9 @@ class GateSkip final : public Method {
     constexpr std::array kUnits{Units::kAttention, Units::kFfn, Units::kBoth, Units::kBlock};
     return {.units = kUnits[static_cast<size_t>(config_.skip)],
             .batch_quantile = true,
-             .scales_branch = true,
-             .fits_at_end = config_.two_stage,
-             .steers = true};
+            .scales_branch = true,
+            .fits_at_end = config_.two_stage,
+            .steers = true};
   }
   void score(UnitCall& call, Decision& decision) const override;
   RowSet decide(UnitCall& call, const Decision& decision) const override;

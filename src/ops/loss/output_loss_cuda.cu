@@ -86,11 +86,16 @@ struct PieceLogits {
       out = unpack(i < near ? near_pack(i) : from);
     } else {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) out.at[j] = i + j < vocab ? to_float(from[j]) : -__builtin_huge_valf();
+      for (int j = 0; j < kCount; ++j) out.at[j] = i + j < vocab ? to_float(from[j]) : 0.0f;
     }
     if (cap > 0) {
 #pragma unroll
       for (float& each : out.at) each = capped(each);
+    }
+    if (!whole) {  // after the cap, which would make −∞ finite
+#pragma unroll
+      for (int j = 0; j < kCount; ++j)
+        if (i + j >= vocab) out.at[j] = -__builtin_huge_valf();
     }
     return out;
   }
