@@ -23,7 +23,7 @@ float auto_budget(const std::vector<float>& grid, float floor, double target_sec
   double wanted = 1;
   if (load.token_seconds > 0) wanted = load.budget * target_seconds / load.token_seconds;
   if (load.waiting > 0) wanted = 0;  // places are what is short: every one of them must be free sooner
-  float least = 1;  // the smallest that may be chosen
+  float least = 1;                   // the smallest that may be chosen
   for (const float budget : grid) {
     if (budget < floor) continue;
     if (budget <= static_cast<float>(wanted)) return budget;
