@@ -24,7 +24,7 @@ demo: build  ## fetch SmolLM2-135M (without a network: use the model that ships)
 	@tools/demo.sh
 
 serve: build  ## SmolLM2 with its adapter (without a network: the model that ships) at http://localhost:8080, OpenAI's API
-	@model=$$(tools/fetch_smollm2.sh) && exec build/fathom serve -m "$$model" --adapter models/smollm2-135m-priced --alias SmolLM2 || \
+	@model=$$(tools/fetch_smollm2.sh) && exec build/fathom serve -m "$$model" --adapter models/smollm2-135m --alias SmolLM2 || \
 	  exec build/fathom serve -m builtin
 
 test: build/build.ninja  ## build and run the tests, but for the long ones

@@ -67,6 +67,8 @@ if(NOT CMAKE_CROSSCOMPILING)
   include(CheckLinkerFlag)
   check_linker_flag(CXX -fuse-ld=mold FATHOM_MOLD)  # g++ knows the name from version 12.1
   if(FATHOM_MOLD)
-    add_link_options(-fuse-ld=mold)
+    # mold 1.10 can put zeroed thread-local data, which no segment holds, at the end of an unmapped page before the
+    # relocated data; such a program does not start. Segments that begin on pages of their own leave it no such page.
+    add_link_options(-fuse-ld=mold -Wl,-z,separate-loadable-segments)
   endif()
 endif()

@@ -72,7 +72,7 @@ class Terminal:
         return self.reads()
 
     def say(self, text=b"", prompt=PROMPT):
-        """Sends a line. -> whether a prompt follows"""
+        """Sends a line. Returns whether a prompt follows."""
         self.write(text + b"\r")
         return self.wait_for_prompt(prompt)
 
@@ -95,8 +95,8 @@ class ChatOnATerminal(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def chat(self, *words, locale="C.UTF-8"):
-        chat = Terminal("chat", "-m", "builtin", "--chat-template", "chatml", "--temp", "0", "-n", "3", *words, locale=locale)
+    def chat(self, *words, model="builtin", locale="C.UTF-8"):
+        chat = Terminal("chat", "-m", model, "--chat-template", "chatml", "--temp", "0", "-n", "3", *words, locale=locale)
         self.addCleanup(os.close, chat.fd)
         self.addCleanup(chat.end, 0)
         self.assertTrue(chat.wait_for_prompt(), chat.shown)
@@ -136,7 +136,7 @@ class ChatOnATerminal(unittest.TestCase):
         self.paste(chat, first.encode(), b"[pasted text 1, 3 lines]")
         self.paste(chat, second.encode(), b"[pasted text 2, 2 lines]")
         self.paste(chat, "één".encode(), "één".encode())
-        self.paste(chat, b"no \xff\xc3UTF-8\xe9", b"no UTF-8")  # such bytes are nobody's text: they go
+        self.paste(chat, b"no \xff\xc3UTF-8\xe9", b"no UTF-8")  # such bytes are no text: they go
         self.assertEqual(self.questions(chat), [first, second, "één", "no UTF-8"])
         self.interrupt(chat)
 
@@ -188,9 +188,19 @@ class ChatOnATerminal(unittest.TestCase):
         chat = self.chat("--budget", "0.9")
         self.assertIn(b"(own: as the program was started)", chat.shown)
         self.say(chat, b"/budget 0.8")
-        self.assertIn(b"budget 0.8\r\n", chat.answer())
+        self.assertIn(b"fathom: budget 0.8\r\n", chat.answer())
         self.say(chat, b"/budget own")
-        self.assertIn(b"budget 0.9\r\n", chat.answer())
+        self.assertIn(b"fathom: budget 0.9\r\n", chat.answer())
+
+    def test_dense_model_takes_a_budget_of_1_alone(self):
+        chat = self.chat(model=str(ROOT / "tests/data/stories260k/stories260K.bin"))
+        self.say(chat, b"/budget 1")
+        self.assertIn(b"fathom: budget 1\r\n", chat.answer())
+        self.assertNotIn(b"dense model", chat.answer())
+        self.say(chat, b"/budget 0.8")
+        self.assertIn(b"a budget of 0.8 needs an adapter", chat.answer())
+        self.say(chat, b"hello")  # the budget of 1 is still set, and answers
+        self.assertNotIn(b"budget", chat.answer())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ std::string prompts(int count) {
 }
 
 struct BatchFiles {
-  TemporaryFolder folder;
+  ScratchFolder folder;
   std::string in = folder / "in.jsonl", out = folder / "out.jsonl";
 
   explicit BatchFiles(const std::string& lines) { folder.write("in.jsonl", lines); }
@@ -70,7 +70,7 @@ TEST(CliBatch, SpeculationGivesTheSameGreedyLines) {
 }
 
 TEST(CliBatch, UnconditionalTexts) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words base{"generate", "-m", kStories, "--unconditional", "6", "-n", "12", "--temp", "1", "-t", "1"};
   ASSERT_EQ(run_fathom(base + Words{"-o", folder / "a.jsonl"}).exit_code, 0);
   ASSERT_EQ(run_fathom(base + Words{"-o", folder / "b.jsonl", "-p", "Lily", "--parallel", "2"}).exit_code, 0);

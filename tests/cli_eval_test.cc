@@ -26,7 +26,7 @@ TEST(CliEval, HelpNamesEveryTask) {
 }
 
 TEST(CliEval, ScoresAUsersFile) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string file = folder.write("mine.jsonl", kItems);
   const ProgramResult r =
       run_fathom({"eval", "-m", kStories, "--tasks", file, "--samples", folder / "samples.jsonl", "--json"});
@@ -153,7 +153,7 @@ std::string place_of(const std::string& name, const std::string& file) {
 
 // The files themselves where FATHOM_BENCHMARKS says they are, otherwise two lines of the form of each.
 TEST(CliEval, EveryBenchmarkRuns) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const char* real = std::getenv("FATHOM_BENCHMARKS");
   std::string names;
   size_t count = 0;
@@ -194,7 +194,7 @@ TEST(CliEval, EveryBenchmarkRuns) {
 
 // The datasets of SkipLayer's evaluation, with one example and scored by token.
 TEST(CliEval, OneShotAsInSkipLayer) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   std::string names;
   const std::set<std::string> written{"triviaqa_3k", "nq_open", "webqs", "squadv2"};
   std::set<std::string> all{"anli_r1",    "anli_r2",    "anli_r3",        "arc_easy", "arc_challenge",
@@ -226,7 +226,7 @@ TEST(CliEval, OneShotAsInSkipLayer) {
 
 // As on a full disk: the samples are refused in one line, and the scores are there all the same.
 TEST(CliEval, AFullDiskTakesNoScoreAway) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string file = folder.write("mine.jsonl", kItems), samples = folder.write("s.jsonl", "old");
   const auto handler = signal(SIGXFSZ, SIG_IGN);  // the child has it too
   rlimit before{};
@@ -248,7 +248,7 @@ TEST(CliEval, AFullDiskTakesNoScoreAway) {
 }
 
 TEST(CliEval, PerplexityOfAText) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string text = folder.write("t.txt", "Once upon a time, there was a little girl.\n");
   const nlohmann::json task =
       run_fathom({"eval", "-m", kStories, "--tasks", text, "--json"}).json()["tasks"][text];
@@ -259,7 +259,7 @@ TEST(CliEval, PerplexityOfAText) {
 }
 
 TEST(CliEval, RefusesInOneLine) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string good = folder.write("good.jsonl", kItems);
   const auto refused = [](std::vector<std::string> more, int code, const std::string& part) {
     std::vector<std::string> words{"eval", "-m", kStories};

@@ -34,7 +34,7 @@ float* own_values(Tensor& weight) {
 }
 
 // The model that ships with the first number of one matrix changed, as a folder.
-std::string spoiled(const TemporaryFolder& folder, const std::string& name, int layer,
+std::string spoiled(const ScratchFolder& folder, const std::string& name, int layer,
                     Tensor BlockWeights::*matrix, float value) {
   StoryModel story;
   Tensor& weight = story.model.weights.blocks[static_cast<size_t>(layer)].*matrix;
@@ -44,7 +44,7 @@ std::string spoiled(const TemporaryFolder& folder, const std::string& name, int 
 }
 
 TEST(CliFaults, ANumberThatIsNoneNamesItsLayer) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string ffn = spoiled(folder, "ffn", 2, &BlockWeights::down, INFINITY),
                     attention = spoiled(folder, "attention", 4, &BlockWeights::o, NAN);
   const std::string ids = folder.write("ids.json", "[1, 403, 407, 261, 378]");
@@ -65,7 +65,7 @@ TEST(CliFaults, ANumberThatIsNoneNamesItsLayer) {
 
 // Every matrix of a block, on every instruction set, in attention too; and one number of the output matrix.
 TEST(CliFaults, ANumberThatIsNoneIsNeverText) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string ids = folder.write("ids.json", "[1, 403, 407, 261, 378, 400, 401]");
   for (Tensor BlockWeights::*matrix :
        {&BlockWeights::q, &BlockWeights::k, &BlockWeights::v, &BlockWeights::up}) {
@@ -96,7 +96,7 @@ TEST(CliFaults, ANumberThatIsNoneIsNeverText) {
 // One scale of a quantised matrix, and one weight of a norm, as files that were damaged: said when they are
 // loaded.
 TEST(CliFaults, AScaleThatIsNoneIsNamed) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   for (const char* type : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0"}) {
     StoryModel story;
     convert_weights(story.ctx, story.model, DType::kF32, true);
@@ -129,7 +129,7 @@ TEST(CliFaults, HelpThatCannotBeWritten) {
 
 // A limit on the size of files ends the write, not the process, and leaves nothing behind.
 TEST(CliFaults, AFileThatMayNotGrow) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string out = folder / "out.gguf", err = folder / "err.txt";
   const std::string command = "ulimit -f 16; " + std::string(FATHOM_BINARY) + " convert -m " + kStories +
                               " --tokenizer " FATHOM_SOURCE_DIR "/tests/data/stories260k/tokenizer.bin -o " +
@@ -144,7 +144,7 @@ TEST(CliFaults, AFileThatMayNotGrow) {
 }
 
 TEST(CliFaults, ALinkToItselfIsNamed) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   std::filesystem::create_directories(folder / "adapter");
   const std::string config = folder / "adapter/adapter_config.json";
   std::filesystem::create_symlink("adapter_config.json", config);
@@ -154,7 +154,7 @@ TEST(CliFaults, ALinkToItselfIsNamed) {
 
 // A pipe without a writer, wherever a file is expected: an error at once, and no waiting.
 TEST(CliFaults, APipeIsNoFile) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string pipe = folder / "pipe", text = folder.write("text.txt", "Once upon a time.\n");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
   const auto beside = [&](const std::string& name) {

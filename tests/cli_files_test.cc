@@ -41,7 +41,7 @@ std::string greedy_text(const std::string& model, const Words& more = {}) {
 }
 
 TEST(CliFiles, WrongFilesAreRefusedByWhatTheyAre) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const auto refused = [](const std::string& path, const std::string& part) {
     expect_file_refused({"generate", "-m", path, "-p", "x"}, 1, part);
     expect_file_refused({"info", "-m", path}, 1, part);
@@ -70,7 +70,7 @@ TEST(CliFiles, WrongFilesAreRefusedByWhatTheyAre) {
 }
 
 TEST(CliFiles, Llama2cWithItsTokenizer) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   fs::copy(kStories, folder / "alone.bin");
   const std::string vocabulary = fs::path(kStories).parent_path() / "tokenizer.bin";
   EXPECT_EQ(greedy_text(folder / "alone.bin", {"--tokenizer", vocabulary}), greedy_text(kStories));
@@ -78,7 +78,7 @@ TEST(CliFiles, Llama2cWithItsTokenizer) {
 }
 
 TEST(CliFiles, ModelsOfTheHuggingFaceCache) {
-  const TemporaryFolder cache;
+  const ScratchFolder cache;
   ProgramOptions options;
   options.environment = {"HF_HUB_CACHE=" + cache / "hub"};
   expect_file_refused({"info", "-m", "some-org/tiny"}, 1, "not in the Hugging Face cache", options);
@@ -116,7 +116,7 @@ TEST(CliFiles, InfoSaysWhatAFileHolds) {
 
 // A GGUF without tensors is a vocabulary; one of an unknown architecture is still described.
 TEST(CliFiles, InfoAndTokenizeOfAVocabulary) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const auto source = GgufFile::open(kTestData + "/models/llama3/model.gguf");
   write_gguf(folder / "vocab.gguf", source->metadata(), {});
   const nlohmann::json vocab = run_fathom({"info", "-m", folder / "vocab.gguf", "--json"}).json();
@@ -142,7 +142,7 @@ TEST(CliFiles, InfoAndTokenizeOfAVocabulary) {
 }
 
 TEST(CliFiles, TokenizeThereAndBack) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string text = "Once upon a time, caf\xC3\xA9 \xF0\x9F\x99\x82\n  two";
   const nlohmann::json encoded = run_fathom({"tokenize", "-m", kStories, "-p", text, "--json"}).json();
   EXPECT_EQ(encoded.at("count"), encoded.at("ids").size());
@@ -167,7 +167,7 @@ TEST(CliFiles, TokenizeThereAndBack) {
 }
 
 TEST(CliFiles, ScoreGivesEveryLogProbability) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words base{"score", "-m", kStories, "--json"};
   const std::string text = "Once upon a time, there was a little girl named Lily.";
   const nlohmann::json all = run_fathom(base + Words{"--file", folder.write("t.txt", text)}).json();
@@ -208,7 +208,7 @@ TEST(CliFiles, ScoreGivesEveryLogProbability) {
 
 // Every architecture through the program, against transformers' logits (tests/data/models).
 TEST(CliFiles, ScoresMatchTransformersForEveryArchitecture) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   int models = 0;
   for (const auto& entry : fs::directory_iterator(kTestData + "/models")) {
     if (!fs::exists(entry.path() / "golden.safetensors")) continue;
@@ -232,7 +232,7 @@ TEST(CliFiles, ScoresMatchTransformersForEveryArchitecture) {
 }
 
 TEST(CliFiles, ConvertedModelsSayTheSame) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string expected = greedy_text(kStories);
   const nlohmann::json report =
       run_fathom({"convert", "-m", kStories, "-o", folder / "a.gguf", "--json"}).json();
@@ -258,7 +258,7 @@ TEST(CliFiles, ConvertedModelsSayTheSame) {
 
 // Four bits cost most in the embedding and the output matrix.
 TEST(CliFiles, QuantizeKeepsTheEndsFine) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words quantize{"quantize", "-m", "builtin", "--type", "q4_0", "-o"};
   const auto types = [&](const std::string& name, const Words& more = {}) {
     const auto made = run_fathom(quantize + Words{folder / name} + more);
@@ -286,7 +286,7 @@ TEST(CliFiles, FathomModelsIsWhereBuiltinIs) {
 }
 
 TEST(CliFiles, WritingThatFailsLeavesNothing) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words convert{"convert", "-m", kStories, "-o"};
   expect_file_refused(convert + Words{folder / "no/such/place.gguf"}, 1, "place.gguf");
   expect_file_refused({"convert", "-m", kStories}, 2, "-o is missing");

@@ -230,7 +230,7 @@ TEST(Cli, TheSeedDecidesAndThreadsDoNot) {
 }
 
 TEST(Cli, PromptsComeFromFilesAndStdin) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string expected = run_fathom(kGreedy + Words{"-n", "10", "-q"}).out;
   const Words base{"generate", "-m", kStories, "--temp", "0", "-n", "10", "-q", "-f"};
   EXPECT_EQ(run_fathom(base + Words{folder.write("p.txt", "Once upon a time")}).out, expected);
@@ -277,7 +277,7 @@ TEST(Cli, ShowDepthShadesEveryToken) {
 }
 
 TEST(Cli, InspectWritesAFolder) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words base{"inspect", "-m", kStories};
   const Words text{"-p", "Once upon a time <b>"};
   // Without gnuplot: pictures are report/'s to test.
@@ -386,7 +386,7 @@ TEST(Cli, ChatAnswersInJson) {
 }
 
 TEST(Cli, ChatKeepsConversationsAndBudgets) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const Words base{"chat", "-m", "builtin", "--chat-template", "chatml", "--temp", "0", "-n", "12"};
   ProgramOptions options;
   options.input = "Hello\n/save " + (folder / "talk.json") + "\n/budget 0.7\nWhy?\n/budget own\n/budget\n";
@@ -431,7 +431,7 @@ TEST(Cli, OtherProgramsNamesAreUnderstood) {
 }
 
 TEST(Cli, LongTextsAreScoredInWindows) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   std::string ids = "[1";
   for (int i = 0; i < 99; ++i) ids += "," + std::to_string(260 + i * 7 % 200);
   const Words score{"score", "-m", kStories, "--ids", folder.write("ids.json", ids + "]"), "-c", "32"};

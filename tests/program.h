@@ -118,15 +118,15 @@ inline ProgramResult run_fathom(std::vector<std::string> arguments, const Progra
   return result;
 }
 
-// A folder of this test's own, gone at the end.
-class TemporaryFolder {
+// A folder for one test, gone at its end.
+class ScratchFolder {
  public:
-  TemporaryFolder() {
+  ScratchFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "fathom-test-XXXXXX").string();
     if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp");
     path_ = pattern;
   }
-  ~TemporaryFolder() {
+  ~ScratchFolder() {
     std::error_code error;
     std::filesystem::remove_all(path_, error);
   }

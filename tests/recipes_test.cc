@@ -1,6 +1,7 @@
 // The recipes that ship: each is what its name says, and each can be run or at least weighed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -76,6 +77,18 @@ TEST(Recipes, GateSkipsIsAsPrinted) {
        differing_keys(all_keys_of("paper/gate_skip.json"), all_keys(kGateSkipAsPrinted))) {
     const bool silent = key == "base" || key == "data" || key == "schedule.rate" || key.starts_with("model.");
     EXPECT_TRUE(silent) << key << " is not as printed";
+  }
+}
+
+// Its baselines are trained with the same hyper-parameters (section 4.1, Table 15). ShortGPT trains nothing.
+TEST(Recipes, GateSkipsBaselinesAreTrainedAsItIs) {
+  const std::string gates = all_keys_of("paper/gate_skip.json");
+  for (const char* name : {"mixture_of_depths", "calm", "free", "layer_skip", "random"}) {
+    const std::vector<std::string> keys =
+        differing_keys(gates, all_keys_of((std::string("paper/") + name + ".json").c_str()));
+    EXPECT_NE(std::find(keys.begin(), keys.end(), "method.name"), keys.end()) << name;
+    for (const std::string& key : keys)
+      EXPECT_TRUE(key.starts_with("method.")) << name << " is trained otherwise: " << key;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/mapped_file.h"
@@ -13,6 +14,7 @@
 #include "infer/plain_answer_test.h"
 #include "infer/score.h"
 #include "model/load.h"
+#include "program.h"
 #include "skip/adapter.h"
 #include "support/test_paths.h"
 
@@ -199,6 +201,22 @@ TEST_F(SmolLM2, TheEngineAnswersAsAloneTheyAre) {
       options.end_ids = end_token_ids(model);
       EXPECT_EQ(heard[i], PlainWriter(alone, options, requests[i].prompt).run().ids) << "request " << i;
     }
+  }
+}
+
+// The list that ships drops what its budget says; without its LoRA it would cost nearly three nats at 0.75.
+TEST_F(SmolLM2, TheListThatShipsMeetsItsBudgets) {
+  const ScratchFolder folder;
+  std::ifstream book(FATHOM_SOURCE_DIR "/configs/small/secret_garden.txt");
+  std::string text(3000, ' ');
+  book.read(text.data(), static_cast<std::streamsize>(text.size()));
+  const Words score{"score", "-m", path_, "--file", folder.write("text.txt", text), "--json", "-q"};
+  const double dense = run_fathom(score).json()["nll"].get<double>();
+  const Words adapted = score + Words{"--adapter", FATHOM_SOURCE_DIR "/models/smollm2-135m", "--budget"};
+  for (const auto& [budget, most] : {std::pair{"0.9", 0.4}, std::pair{"0.75", 0.8}}) {
+    const Json ran = run_fathom(adapted + Words{budget}).json();
+    EXPECT_NEAR(ran["block_flops"].get<double>(), std::stod(budget), 0.03);
+    EXPECT_LT(ran["nll"].get<double>() - dense, most) << budget;
   }
 }
 

@@ -385,6 +385,9 @@ class Load:
                 if not may_fail:
                     raise Trouble(f"an error came: {event}")
                 reply.read()
+                if connection.sock.recv(1):  # the server closes behind an error
+                    raise Trouble("bytes came after the end of a stream with an error")
+                connection.close()
                 return texts, reasons, False
             for choice in event["choices"]:
                 texts[choice["index"]] += (choice["delta"].get("content") or "") if "delta" in choice else choice["text"]

@@ -18,12 +18,13 @@ import time
 import demo_pages
 import demo_shades
 
-ROUTERS = "models/smollm2-135m-priced"
+ADAPTER = "models/smollm2-135m"
 CHAT = ["--chat-template", "auto"]
 PROMPTS = [("Photosynthesis is the process by which plants", []),
            ("The city of Paris is known for", []),
            ("Why is the sky blue? Answer in one sentence.", CHAT)]
 SENTENCES = [("The old man looked at the sea and", []), ("The city was founded in", [])]
+PENALTY = 1.1  # of repeats: greedy text of a model this small turns in circles without one, at any depth
 SECONDS = 120  # no further round begins after so long
 
 
@@ -35,8 +36,8 @@ def run(fathom, *options):
 
 
 def adapter_of(args):
-    """The options that bring routers: those that ship for SmolLM2; `builtin` has its own."""
-    return [] if args.model == "builtin" else ["--adapter", ROUTERS]
+    """The options that bring what ships for SmolLM2; `builtin` has its own routers."""
+    return [] if args.model == "builtin" else ["--adapter", ADAPTER]
 
 
 def settings_of(info, adapter):
@@ -44,11 +45,12 @@ def settings_of(info, adapter):
     tables = info.get("calibration") or {}
     budgets = sorted({b for table in tables.values() for b in table}, reverse=True)
     yield "full depth", [] if adapter else ["--budget", "1"]
-    for budget in (0.9, 0.8):
+    for budget in (0.9, 0.75 if adapter else 0.8):
         if budgets and budgets[-1] <= budget:
             yield f"budget {budget}", [*adapter, "--budget", str(budget)]
-    draft = ["--draft-budget", str(max(budgets[-1], 0.8))] if budgets else []
-    yield "speculation", [*adapter, "--speculate", "auto", *draft]
+    # With a LoRA in the weights full depth would be another model's: the base drafts from the text alone.
+    draft = ["--draft-budget", str(max(budgets[-1], 0.8))] if budgets and not adapter else []
+    yield "speculation", ["--speculate", "auto", *draft]
 
 
 def measure(args, info, adapter):
@@ -62,7 +64,8 @@ def measure(args, info, adapter):
         for i, (text, chat) in enumerate(prompts):
             for setting in settings:
                 answer = run(args.fathom, "generate", "-m", args.model, "-p", text, *chat, *setting["options"],
-                             "-n", str(args.tokens), "--temp", "0", "-t", str(args.threads))
+                             "-n", str(args.tokens), "--temp", "0", "--repeat-penalty", str(PENALTY),
+                             "-t", str(args.threads))
                 if turn == 0:
                     setting["answers"].append({"prompt": text, **answer, "seconds": []})
                 seconds = answer["generated_tokens"] / max(answer["decode_tokens_per_s"], 1e-9)
@@ -122,12 +125,12 @@ def main():
     adapter = adapter_of(args)
     info = run(args.fathom, "info", "-m", args.model, *adapter)
     name = pathlib.Path(args.model).name
-    print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy, in turns",
+    print(f"{name}, {info['layers']} layers: the same prompts at every setting, greedy with a repeat penalty of {PENALTY}, in turns",
           flush=True)
     settings = measure(args, info, adapter)
     compare(settings)
     version = subprocess.run([args.fathom, "--version"], capture_output=True, text=True).stdout.splitlines()[:2]
-    data = {"model": name, "layers": info["layers"], "tokens": args.tokens, "threads": args.threads,
+    data = {"model": name, "layers": info["layers"], "tokens": args.tokens, "penalty": PENALTY, "threads": args.threads,
             "version": version, "settings": settings}
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     show_answers(settings, info["layers"], colour)

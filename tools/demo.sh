@@ -13,5 +13,5 @@ echo "Without python3 there is no table and no page; the model itself needs none
 if [ "$model" = builtin ]; then
   exec build/fathom generate -m builtin --budget 0.8 -p "The old man looked at the sea and" -n 60 --show-depth
 fi
-exec build/fathom generate -m "$model" --adapter models/smollm2-135m-priced --budget 0.9 -p "The capital of France is" \
+exec build/fathom generate -m "$model" --adapter models/smollm2-135m --budget 0.9 -p "The capital of France is" \
   -n 48 --temp 0 --show-depth

@@ -37,8 +37,8 @@ def table(data):
 
 
 def conditions(data):
-    return (f"{data['model']}, {data['threads']} thread{'s' if data['threads'] > 1 else ''}, greedy, at most {data['tokens']} "
-            f"tokens; of each answer the fastest of {len(data['settings'][0]['answers'][0]['seconds'])} rounds counts")
+    return (f"{data['model']}, {data['threads']} thread{'s' if data['threads'] > 1 else ''}, greedy with a repeat penalty of "
+            f"{data['penalty']}, at most {data['tokens']} tokens; of each answer the fastest of {len(data['settings'][0]['answers'][0]['seconds'])} rounds counts")
 
 
 def remarks(data):

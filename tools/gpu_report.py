@@ -2,10 +2,14 @@
 """What was checked on a GPU, and on which sources: docs/gpu_check.json.
 
     tools/gpu_report.py hash                        # of the CUDA sources as they are
-    tools/gpu_report.py write NAME=LOG ...          # GoogleTest's output of each program: tools/gpu_check.sh does it
+    tools/gpu_report.py begin BUILD PROGRAM ...     # notes in BUILD what they are about to be built from
+    tools/gpu_report.py programs BUILD              # names them; an error where the sources are others now
+    tools/gpu_report.py write BUILD [TOOL:CLEAN:FOUND ...] NAME=LOG ...
+        # GoogleTest's output of each program, or of each part of it; of each tool of compute-sanitizer, yes or no: was it
+        # silent on them, did it find a planted fault
     tools/gpu_report.py check                       # warns when the sources have changed since
 
-CI has no GPU: it compiles the CUDA sources, and this report says when they last ran.
+CI has no GPU: it compiles the CUDA sources, and this report says when they last ran. tools/gpu_check.sh writes it.
 """
 import datetime
 import hashlib
@@ -17,35 +21,104 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REPORT = ROOT / "docs/gpu_check.json"
+NOTES = "gpu_built.json"  # in the build folder
 
 
-def sources_hash():
-    files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".cu", ".cuh"))
+def files_below(*suffixes):
+    return [p for p in (ROOT / "src").rglob("*") if p.suffix in suffixes]
+
+
+def cuda_sources():
+    """What nvcc reads: the CUDA sources and each header that one of them includes, directly or through another."""
+    found, left = set(), files_below(".cu", ".cuh")
+    while left:
+        path = left.pop()
+        if path in found or not path.exists():
+            continue
+        found.add(path)
+        left += [ROOT / "src" / name for name in re.findall(r'^\s*#\s*include "([^"]+)"', path.read_text(), re.M)]
+    return found
+
+
+def hash_of(files):
     digest = hashlib.sha256()
-    for path in files:
+    for path in sorted(files):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
+def sources_hash():
+    return hash_of(cuda_sources())
+
+
+def all_sources():
+    return hash_of(files_below(".cu", ".cuh", ".cc", ".h", ".inc"))
+
+
 def said(*command):
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    except FileNotFoundError:
+        return "unknown"
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 
+def begin(build, programs):
+    notes = {"sources": all_sources(), "commit": said("git", "rev-parse", "--short", "HEAD"), "folder": str(ROOT),
+             "programs": programs}
+    (pathlib.Path(build) / NOTES).write_text(json.dumps(notes, indent=1) + "\n")
+
+
+def built(build):
+    path = pathlib.Path(build) / NOTES
+    if not path.exists():
+        sys.exit(f"gpu_report: there is no {path}: tools/gpu_check.sh BUILD build writes it")
+    notes = json.loads(path.read_text())
+    if notes["sources"] != all_sources():
+        sys.exit(f"gpu_report: the programs of {build} were built from other sources than these")
+    if not pathlib.Path(notes["folder"]).exists():  # its name is compiled in
+        sys.exit(f"gpu_report: the programs of {build} read their data below {notes['folder']}: "
+                 f"ln -s {ROOT} {notes['folder']}")
+    return notes
+
+
 def counts(log):
-    """Tests that passed, failed and were left out, from GoogleTest's last lines."""
-    text = pathlib.Path(log).read_text()
+    """Tests that passed, failed and were left out, from GoogleTest's last lines; and how long each took, in ms. What did
+    not end counts as one more that failed."""
+    text = pathlib.Path(log).read_text(errors="replace")
     number = {kind: int(found[-1]) if (found := re.findall(rf"^\[  {kind} *\] (\d+) tests?", text, re.M)) else 0
               for kind in ("PASSED", "FAILED", "SKIPPED")}
-    return {"passed": number["PASSED"], "failed": number["FAILED"], "skipped": number["SKIPPED"]}
+    if not re.search(r"^\[==========\] \d+ tests? .* ran\.", text, re.M):
+        number["FAILED"] += 1
+    times = {name: int(ms) for name, ms in re.findall(r"^\[ +(?:OK|FAILED) +\] (\S+).* \((\d+) ms\)$", text, re.M)}
+    return {kind.lower(): count for kind, count in number.items()}, times
 
 
-def write(logs):
-    report = {"sources": sources_hash(), "date": datetime.date.today().isoformat(),
-              "commit": said("git", "rev-parse", "--short", "HEAD"),
-              "gpu": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-              "tests": {name: counts(log) for name, log in (entry.split("=", 1) for entry in logs)}}
+def sanitizer(entry):
+    tool, *answers = entry.split(":")
+    if len(answers) != 2 or not set(answers) <= {"yes", "no"}:
+        sys.exit(f"gpu_report: expected TOOL:CLEAN:FOUND with yes or no, got {entry}")
+    return tool, {"clean": answers[0] == "yes", "planted_found": answers[1] == "yes"}
+
+
+def write(build, entries):
+    tests, times = {}, {}
+    sanitizers = dict(sanitizer(entry) for entry in entries if "=" not in entry)
+    for name, log in (entry.split("=", 1) for entry in entries if "=" in entry):
+        number, lasted = counts(log)
+        sums = tests.setdefault(name, dict.fromkeys(number, 0))
+        for kind in number:
+            sums[kind] += number[kind]
+        times.setdefault(name, {}).update(lasted)
+    report = {"sources": sources_hash(), "date": datetime.date.today().isoformat(), "commit": built(build)["commit"],
+              "gpu": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"), "tests": tests}
+    if sanitizers:
+        report["sanitizers"] = sanitizers
     REPORT.write_text(json.dumps(report, indent=1) + "\n")
+    for name, lasted in times.items():
+        slow = ", ".join(f"{case} {lasted[case] / 1000:.1f}" for case in sorted(lasted, key=lasted.get)[:-6:-1])
+        said_of = ", ".join(f"{count} {kind}" for kind, count in tests[name].items())
+        print(f"{name}: {said_of}; {sum(lasted.values()) / 1000:.0f} s, most of them {slow}")
     print(f"gpu_report: {REPORT.relative_to(ROOT)} written")
 
 
@@ -63,8 +136,12 @@ def main():
     match sys.argv[1:]:
         case ["hash"]:
             print(sources_hash())
-        case ["write", *logs] if logs:
-            write(logs)
+        case ["begin", build, *programs] if programs:
+            begin(build, programs)
+        case ["programs", build]:
+            print(*built(build)["programs"])
+        case ["write", build, *entries] if entries:
+            write(build, entries)
         case ["check"]:
             check()
         case _:

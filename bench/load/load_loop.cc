@@ -8,22 +8,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "load/event_reader.h"
 
 namespace fathom {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::string http_request(const Server& server, const std::string& path, const std::string& body) {
   return fmt::format(
@@ -77,7 +71,7 @@ class Call {
   int socket() const { return socket_; }
   bool writing() const { return written_ < out_.size(); }
   bool over() const { return over_; }
-  const RequestTimes& times() const { return times_; }
+  const LoadTimes& times() const { return times_; }
   const EventReader& reader() const { return reader_; }
 
   void write() {
@@ -139,7 +133,7 @@ class Call {
   size_t written_ = 0;
   const int socket_;
   EventReader reader_;
-  RequestTimes times_;
+  LoadTimes times_;
   int64_t events_ = 0;
   bool done_ = false, over_ = false;
   std::string failed_;
@@ -154,7 +148,7 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  std::vector<RequestTimes> run() {
+  std::vector<LoadTimes> run() {
     while (next_ < plan_.bodies.size() || !calls_.empty()) {
       start_due();
       wait();
@@ -220,12 +214,12 @@ class Loop {
   const Clock::time_point start_ = Clock::now();
   size_t next_ = 0;
   std::vector<std::unique_ptr<Call>> calls_;
-  std::vector<RequestTimes> results_;
+  std::vector<LoadTimes> results_;
 };
 
 }  // namespace
 
-std::vector<RequestTimes> run_load(const LoadPlan& plan) {
+std::vector<LoadTimes> run_load(const LoadPlan& plan) {
   return Loop(plan).run();
 }
 

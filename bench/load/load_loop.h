@@ -25,7 +25,7 @@ struct LoadPlan {
 };
 
 // Seconds since the run began.
-struct RequestTimes {
+struct LoadTimes {
   double sent = 0;             // the arrival in an open loop, although the socket may come later
   double first = 0, last = 0;  // tokens
   double end = 0;
@@ -36,7 +36,7 @@ struct RequestTimes {
   std::string error = {};         // "": the reply came whole
 };
 
-std::vector<RequestTimes> run_load(const LoadPlan& plan);
+std::vector<LoadTimes> run_load(const LoadPlan& plan);
 
 // Sends one request and returns the whole reply. A status other than 200 is a UserError.
 std::string ask(const Server& server, const std::string& path, const std::string& body);

@@ -36,7 +36,7 @@ std::vector<Cell> cells_of(const std::vector<LoadRun>& runs) {
 std::vector<double> times_of(const Cell& cell, PlottedTime which) {
   std::vector<double> times;
   for (const LoadRun* run : cell.runs) {
-    for (const RequestTimes& request : run->requests) {
+    for (const LoadTimes& request : run->requests) {
       if (!request.error.empty()) continue;
       if (which == PlottedTime::kTotal) times.push_back(request.end - request.sent);
       if (which == PlottedTime::kFirstToken) times.push_back(request.first - request.sent);
@@ -56,7 +56,7 @@ struct Sums {
 Sums sums_of(const Cell& cell) {
   Sums sums;
   for (const LoadRun* run : cell.runs) {
-    for (const RequestTimes& request : run->requests) {
+    for (const LoadTimes& request : run->requests) {
       ++sums.requests;
       if (!request.error.empty()) {
         ++sums.errors;
@@ -181,7 +181,7 @@ double percentile(std::vector<double> values, double p) {
 double tokens_per_second(const LoadRun& run) {
   double first = INFINITY, last = 0;
   int64_t tokens = 0;
-  for (const RequestTimes& request : run.requests) {
+  for (const LoadTimes& request : run.requests) {
     first = std::min(first, request.sent);
     last = std::max(last, request.end);
     tokens += request.error.empty() ? request.tokens : 0;

@@ -14,7 +14,7 @@ struct LoadRun {
   std::string line;  // the server, and the fields that requests had
   double load = 0;   // clients, or requests a second
   int64_t round = 0;
-  std::vector<RequestTimes> requests = {};
+  std::vector<LoadTimes> requests = {};
   std::map<std::string, double> threads = {};  // the server's CPU seconds by thread, where they were read
 };
 

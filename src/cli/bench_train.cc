@@ -52,6 +52,7 @@ struct Variant {
 // The first four, which other figures are computed from, on every device; the rest on a GPU, where a step
 // takes little time.
 constexpr size_t kEverywhere = 4, kDistilled = 5;
+constexpr int kWaitSteps = 5;  // in which a GPU's waits are measured, apart from those that are timed
 constexpr Variant kVariants[] = {
     {"dense", R"({"name": "dense"})", false},
     {"half the blocks removed", R"({"name": "dense"})", true},
@@ -112,10 +113,14 @@ void print_table(const Json& out) {
                   out["precision"].get<std::string>(), out["repeats"].get<int64_t>());
   for (const Json& v : out["variants"]) {
     const Json& speed = v["tokens_per_s"];
-    text += fmt::format("  {:<24} {:9.1f} ({:.1f}-{:.1f}) tokens/s, {:.2f} x dense, skipped {:.1f} %\n",
+    text += fmt::format("  {:<24} {:9.1f} ({:.1f}-{:.1f}) tokens/s, {:.2f} x dense, skipped {:.1f} %",
                         v["name"].get<std::string>(), speed["median"].get<double>(),
                         speed["min"].get<double>(), speed["max"].get<double>(), v["speed_up"].get<double>(),
                         100 * v["skip_ratio"].get<double>());
+    if (v.contains("waits_data"))
+      text += fmt::format(", waits for data {:.2f} %, idle for counts {:.2f} %",
+                          100 * v["waits_data"].get<double>(), 100 * v["idle_counts"].get<double>());
+    text += "\n";
   }
   text += fmt::format("  dense: {:.1f} TFLOP/s, two for each multiply-add of forward and backward\n",
                       out["train_tflops"].get<double>());
@@ -161,6 +166,8 @@ class TrainBench {
       if (!torch_.empty() && (!on_gpu() || i == 0 || i + 1 == o_.repeats)) time_peers();
       progress.add(1);
     }
+    for (size_t v = 0; on_gpu() && v < timers_.size() && !interrupted(); ++v)
+      waits_[v] = timers_[v]->waits(kWaitSteps);
   }
 
   Json json() {
@@ -251,6 +258,9 @@ class TrainBench {
                      {"tokens_per_s", speeds_[v].json()},
                      {"speed_up", seconds(0) / seconds(v)},
                      {"skip_ratio", timers_[v]->skip_ratio()}});
+      if (!on_gpu()) continue;
+      all.back()["waits_data"] = waits_[v].data;
+      all.back()["idle_counts"] = waits_[v].counts;
     }
     return all;
   }
@@ -276,6 +286,7 @@ class TrainBench {
   Tape tape_;
   std::vector<std::unique_ptr<StepTimer>> timers_;
   std::array<Samples, std::size(kVariants)> speeds_, passes_;
+  std::array<StepTimer::Waits, std::size(kVariants)> waits_{};
   std::array<Samples, kPeers.size()> peers_;
   std::array<int64_t, kPeers.size()> peer_bytes_{};
   int64_t dense_peak_ = 0, dense_activations_ = 0;

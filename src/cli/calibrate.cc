@@ -52,7 +52,7 @@ std::vector<float> parse_budgets(const std::string& text) {
   return budgets;
 }
 
-// Sequences become rows, in batches of about so many.
+// Sequences become rows, in batches of about kRowsOfABatch.
 void add_sequence(CalibrationText& text, const std::vector<int32_t>& ids, size_t begin, size_t end) {
   constexpr size_t kRowsOfABatch = 8192;
   if (text.empty() || text.back().size() + end - begin > kRowsOfABatch) text.emplace_back();
@@ -68,7 +68,7 @@ struct Texts {
   int64_t tokens = 0;            // to calibrate with
 };
 
-// Budgets must hold for questions of a line as for articles: a fifth of the text is in sequences of so many
+// Budgets must hold for questions of a line as for articles: a fifth of the text is in sequences of kShort
 // tokens.
 constexpr int64_t kShort = 64;
 constexpr const char* kShortKind = "sequences of 64 tokens";
@@ -145,7 +145,7 @@ void check_for_quality(const std::vector<CheckText>& check) {
         fewest);
 }
 
-// The adapter with its new table: in its folder, or in a new one. -> where
+// The adapter with its new table: in its folder, or in a new one. Returns that folder.
 std::string store(Session& session, const CalibrateChoice& o, const Calibration& table) {
   const std::string folder =
       o.model.adapter.empty() ? own_method_place(session.model().path) : o.model.adapter;
@@ -314,8 +314,7 @@ void add_options(Args& args, CalibrateChoice& o) {
                "Tokens of a sequence at most; a fifth of the text is in sequences of 64", 16, 1 << 20);
   args.choice("--steer", o.steer, {"auto", "on", "off"},
               "Steered thresholds: each sequence's follow what its earlier rows ran, so that other kinds of "
-              "text meet "
-              "the budget, too (auto: where the method gains by it)");
+              "text come nearer to the budget (auto: where the method gains by it)");
   args.text("--chat-template", o.chat_template, "NAME",
             "Format of conversations in JSONL (default: the model's own)");
   args.flag("--prompts-as-chat", o.prompts_as_chat, "Write prompts and answers of JSONL as conversations");
@@ -363,8 +362,7 @@ int run_calibrate(const Arguments& arguments) {
   options.v_type = session.cache_options().v_type;
   options.check = std::move(texts.check);
   options.cancel = &interrupted();
-  const bool steers = options.steer != Steer::kOff && session.method()->steers();  // each pass again, steered
-  Progress progress("calibrating", std::ssize(options.budgets) * kPassesOfABudget * (steers ? 2 : 1));
+  Progress progress("calibrating", std::ssize(options.budgets) * kPassesOfABudget);
   options.on_progress = [&](int64_t passes) { progress.add(passes); };
   const Found found = find_table(session, o, limits, texts.calibration, options);
   warn_about_misses(found.table);

@@ -91,7 +91,7 @@ class Conversation {
 
   void reset() { messages_.resize(start_); }
 
-  // Takes back the last answer. -> the question, for another try
+  // Takes back the last answer. Returns its question, for another try.
   std::optional<std::string> take_back() {
     if (messages_.size() < start_ + 2) return std::nullopt;
     messages_.pop_back();
@@ -129,8 +129,6 @@ class Conversation {
   }
   // None: as the program was started. One that the method cannot meet is a UserError.
   void set_budget(std::optional<float> budget) {
-    if (budget && !session_.budgets())
-      fail("this is a dense model without a skipping method: no budget fits");
     if (budget) session_.budgets()->thresholds(double{*budget});
     options_.budget = budget;
   }

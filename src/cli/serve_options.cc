@@ -40,7 +40,7 @@ void add_depth_options(Args& args, ServeOptions& o, Written& w) {
 }
 
 void add_stranger_options(Args& args, ServeOptions& o) {
-  args.group("Who may ask");
+  args.group("Access");
   args.text("--api-key-file", o.http.key_file, "FILE",
             "One key a line, or label:key; every path but /health needs one");
   args.texts("--allow-host", o.http.allow_hosts, "NAME",
@@ -61,6 +61,9 @@ void add_limit_options(Args& args, ServeOptions& o, Written& w) {
   args.number("--timeout", w.timeout, "Seconds a request may take, then 504; 0: no limit");
   args.integer("--max-choices", limits.choices, "n × prompts of a request", 1, 4096);
   args.integer("--max-request-tokens", limits.tokens, "Prompts and answers of a request together", 1,
+               INT32_MAX);
+  args.integer("--max-logprobs", limits.log_probs,
+               "Log-probabilities of a reply: choices × tokens, echoed ones included, × (logprobs + 1)", 1,
                INT32_MAX);
   args.integer("--max-stops", limits.stops, "Stop strings, and as many stop tokens", 0, 4096);
   args.integer("--max-stop-bytes", limits.stop_bytes, "Bytes of a stop string", 1, 1 << 20);

@@ -61,6 +61,7 @@ std::vector<Wire> wires() {
   return {
       number("--max-choices", 11, [](const O& o) { return o.api.limits.choices; }),
       number("--max-request-tokens", 12, [](const O& o) { return o.api.limits.tokens; }),
+      number("--max-logprobs", 33, [](const O& o) { return o.api.limits.log_probs; }),
       number("--max-stops", 13, [](const O& o) { return o.api.limits.stops; }),
       number("--max-stop-bytes", 14, [](const O& o) { return o.api.limits.stop_bytes; }),
       number("--max-bias", 15, [](const O& o) { return o.api.limits.bias_entries; }),

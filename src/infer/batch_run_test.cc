@@ -142,7 +142,7 @@ TEST_F(Batches, BrokenLinesAreNamedAndTheOthersDone) {
       {"{\"prompt\": 3}", "line 6: 'prompt' must be a text"},
       {"{\"prompt\": \"x\", \"max_tokens\": 1.5}", "line 7: 'max_tokens' must be a whole number"},
       {"{\"prompt\": \"x\", \"temperature\": -1}", "line 8: temperature must be 0 or more"},
-      {"{\"prompt\": \"x\", \"budget\": 0.5}", "line 9: a budget of 0.5 needs a method"},
+      {"{\"prompt\": \"x\", \"budget\": 0.5}", "line 9: a budget of 0.5 needs an adapter"},
       {"{\"messages\": []}", "line 10: 'messages' must be a list"},
       {"{\"messages\": [{\"role\": \"judge\", \"content\": \"x\"}]}", "line 11: "},
       {"{\"prompt\": \"x\", \"seed\": -1}", "line 12: 'seed' must be a whole number of at least 0"},

@@ -159,8 +159,8 @@ void Batcher::plan() {
   }
 }
 
-// -> is everybody in a round? Then the drafts go before the verification, so that their pass reads only the
-// weights that drafts need, unless somebody has waited for as many passes as a round has drafts.
+// Returns whether every lane is in a round. Then the drafts go before the verification, so that their pass
+// reads only the weights that drafts need, unless a lane has waited for as many passes as a round has drafts.
 bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
   bool all = true;
   for (Lane* lane : lanes) {
@@ -170,7 +170,7 @@ bool Batcher::start_rounds(const std::vector<Lane*>& lanes) {
   return all;
 }
 
-// -> false: this time it is decoded plainly.
+// Returns false where the lane is decoded plainly this time.
 bool Batcher::start_round(Lane& lane) {
   const int64_t tokens = lane.request().max_tokens,
                 left = tokens < 0 ? INT64_MAX : tokens - lane.writer->generated();
@@ -367,8 +367,8 @@ std::optional<Moment> Batcher::next_deadline() const {
   return next;
 }
 
-// Higher priority first, raised by one for every `ageing` passes without rows: nobody waits for ever. Of
-// equals, who came first.
+// Higher priority first, raised by one for every `ageing` passes without rows, so that no lane waits for
+// ever. Of equals, the one that came first.
 bool Batcher::before(const Lane& a, const Lane& b) const {
   const auto rank = [&](const Lane& lane) {
     return lane.request().priority + (stats_.passes - lane.served) / options_.ageing;

@@ -36,7 +36,7 @@ class FinitePolicy final : public ForwardingPolicy {
 };
 
 // All of it again, piece by piece: a row is made of rows before it, so the first piece that breaks tells.
-// -> "; first not finite after …", or "" when all of it is finite.
+// Returns "; first not finite after …", or "" when all of it is finite.
 std::string where_it_broke(Feeder& feeder, int32_t sequence, std::span<const int32_t> fed) {
   constexpr size_t kRows = 128;
   Context& ctx = feeder.context();

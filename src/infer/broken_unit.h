@@ -1,4 +1,4 @@
-// Where numbers stopped being numbers.
+// Names the unit after which a pass was first not finite.
 #pragma once
 
 #include <string>

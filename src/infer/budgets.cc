@@ -7,6 +7,17 @@
 #include "infer/quality.h"
 
 namespace fathom {
+namespace {
+
+constexpr const char* kDense =
+    "an adapter with a calibration table; this is a dense model without a skipping method, which runs "
+    "everything";
+
+}  // namespace
+
+void check_budget(double budget) {
+  if (!(budget > 0 && budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", budget);
+}
 
 Budgets::Budgets(const Model& model, const Adapter& adapter, std::string name)
     : tables_(calibrations_from_json(adapter.extra.calibration, 2 * model.config.layers, printable(name))),
@@ -48,11 +59,14 @@ std::vector<float> Budgets::calibrated() const {
 }
 
 double Budgets::budget_for(const QualityLimit& quality) const {
+  if (dense_) fail("a bound on {} needs {}", quality.measure, kDense);
   return static_cast<double>(table_for(1).budget_for(quality.measure, quality.limit));
 }
 
 std::vector<float> Budgets::thresholds(double budget) const {
-  if (!(budget > 0 && budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", budget);
+  check_budget(budget);
+  if (dense_ && budget == 1) return {};
+  if (dense_) fail("a budget of {:g} needs {}", budget, kDense);
   if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
   if (tables_.empty() && !list_.order.empty()) return list_.thresholds(budget, units_);
   return table_for(budget).thresholds(static_cast<float>(budget));

@@ -1,4 +1,4 @@
-// Turns a budget into thresholds. No other code does.
+// Turns the budget of an answer, or of a draft by the method, into thresholds. Only this class does.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,13 @@ class NoCalibration : public UserError {
   using UserError::UserError;
 };
 
+// Refuses what is not above 0 and at most 1.
+void check_budget(double budget);
+
 class Budgets {
  public:
+  // Of a dense model, which runs everything: 1, or an error.
+  Budgets() : dense_(true) {}
   // The tables of a method's adapter. `name` begins the errors. A broken table is a UserError.
   Budgets(const Model& model, const Adapter& adapter, std::string name);
   // One table for the weights that run.
@@ -31,7 +36,8 @@ class Budgets {
   const Calibration& table_for(double budget) const;
   // Returns the budgets that were calibrated for, falling; of another weight type where this one has none.
   std::vector<float> calibrated() const;
-  // Returns (2L) thresholds. A budget of 1 needs no table where the method can run everything.
+  // Returns (2L) thresholds; of a dense model, none. A budget of 1 needs no table where the method can run
+  // everything.
   std::vector<float> thresholds(double budget) const;
   // Returns the smallest budget that keeps a measured quality. None: a UserError with what there is.
   double budget_for(const QualityLimit& quality) const;
@@ -40,8 +46,9 @@ class Budgets {
   std::vector<Calibration> tables_;
   std::string weight_type_, name_;
   UnitList list_;  // of a method whose budgets need no table
-  bool opens_fully_;
-  int64_t units_;
+  bool dense_ = false;
+  bool opens_fully_ = false;
+  int64_t units_ = 0;
   mutable std::atomic<bool> warned_ = false;  // that the table is for other weights
 };
 

@@ -1,9 +1,14 @@
 // The invariants with everything on: sequences at different calibrated budgets, at full depth and by the
 // method's own rule in one batch, quantised weights and caches, slots that are left and taken over.
+#include "infer/budgets.h"
+
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "infer/calibrate.h"
 #include "infer/every_method_test.h"
+#include "infer/quality.h"
 #include "infer/speculative_policy.h"
 #include "model/load.h"
 
@@ -149,6 +154,30 @@ TEST_P(InOneBatch, BudgetsDiffer) {
   EXPECT_GE(skipped[1], skipped[2]);
   EXPECT_GE(skipped[2], skipped[3]);
   EXPECT_GE(skipped[3], skipped[0]);
+}
+
+TEST(Budgets, OfADenseModelIsOneOrAnError) {
+  const Budgets dense;
+  EXPECT_TRUE(dense.empty());
+  EXPECT_TRUE(dense.calibrated().empty());
+  EXPECT_TRUE(dense.thresholds(1).empty());
+  const auto refusal = [](auto ask) {
+    try {
+      ask();
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string why =
+      "needs an adapter with a calibration table; this is a dense model without a skipping method, which "
+      "runs "
+      "everything";
+  EXPECT_EQ(refusal([&] { dense.thresholds(0.8); }), "a budget of 0.8 " + why);
+  EXPECT_EQ(refusal([&] { dense.budget_for({"kl", 0.1f}); }), "a bound on kl " + why);
+  for (const double budget : {0.0, 1.5, std::nan("")}) {
+    EXPECT_EQ(refusal([&] { dense.thresholds(budget); }).find("a budget must be above 0 and at most 1"), 0U);
+  }
 }
 
 TEST(Thresholds, APolicyWithoutAnyRefusesThem) {

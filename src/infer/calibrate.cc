@@ -1,7 +1,6 @@
 #include "infer/calibrate.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 
@@ -15,45 +14,6 @@ namespace {
 
 using Thresholds = std::vector<float>;               // (2L)
 using UnitScores = std::vector<std::vector<float>>;  // (2L, rows that were asked)
-
-// How far a threshold moves for a share of the rows: by this part of its slope in the unit's scores, over
-// that share on either side. (A larger part corrects sooner, and moves more rows that had no need.)
-constexpr float kGain = 0.5f;
-constexpr double kSlopeShare = 0.2;
-
-// (threshold of that many more rows that skip − threshold) / their share, among ascending scores.
-float slope_of(const std::vector<float>& scores, double rows, ptrdiff_t at, float threshold, ptrdiff_t step) {
-  const ptrdiff_t to = std::clamp<ptrdiff_t>(at + step, 0, std::ssize(scores) - 1);
-  if (to == at) return 0;
-  const float slope =
-      (scores[static_cast<size_t>(to)] - threshold) / static_cast<float>(static_cast<double>(to - at) / rows);
-  return kGain * std::max(slope, 0.0f);
-}
-
-// What steers a unit with these scores: the share that runs, and the slopes. Share -1: nothing does.
-std::array<float, 3> steering_of(std::vector<float> scores, float threshold) {
-  const auto rows = static_cast<double>(scores.size());
-  const auto ran =
-      std::count_if(scores.begin(), scores.end(), [&](float score) { return !(score <= threshold); });
-  std::erase_if(scores, [](float score) { return !std::isfinite(score); });
-  if (scores.empty() || !std::isfinite(threshold)) return {-1, 0, 0};
-  std::sort(scores.begin(), scores.end());
-  const ptrdiff_t at = std::upper_bound(scores.begin(), scores.end(), threshold) - scores.begin();
-  const auto step = static_cast<ptrdiff_t>(std::lround(kSlopeShare * rows));
-  const float up = slope_of(scores, rows, at, threshold, step),
-              down = slope_of(scores, rows, at, threshold, -step);
-  return {static_cast<float>(static_cast<double>(ran) / rows), up > 0 ? up : down, down > 0 ? down : up};
-}
-
-std::vector<float> steering_of(const UnitScores& scores, const Thresholds& thresholds) {
-  const size_t units = thresholds.size();
-  std::vector<float> all(3 * units, 0.0f);
-  for (size_t unit = 0; unit < units; ++unit) {
-    const std::array<float, 3> parts = steering_of(scores[unit], thresholds[unit]);
-    for (size_t part = 0; part < 3; ++part) all[part * units + unit] = parts[part];
-  }
-  return all;
-}
 
 CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds thresholds) {
   return {outcome.beta, outcome.beta, NAN, std::move(thresholds), outcome.held};
@@ -84,16 +44,12 @@ class Dial {
  protected:
   static constexpr float kFree = 0.0125f;  // apart(), where a point takes no pass
   const CalibrationRunner& runner_;
-  // The point of these thresholds: where they are steered, by these scores, what the text runs with that.
-  CalibrationPoint point_at(Thresholds thresholds, const CalibrationOutcome& outcome,
-                            const UnitScores& scores) const {
-    CalibrationPoint point = point_of(outcome, std::move(thresholds));
-    if (!steers_) return point;
-    std::vector<float> steering = steering_of(scores, point.thresholds);
-    std::vector<float> settings = point.thresholds;
-    settings.insert(settings.end(), steering.begin(), steering.end());
-    point = point_of(runner_.run(text_, settings), std::move(point.thresholds));
-    point.steering = std::move(steering);
+  // The text at the fit's share, or at the thresholds that it is given; where these are steered, with that.
+  CalibrationPoint point_of_fit(ThresholdFit fit) const {
+    fit.steers = steers_;
+    const CalibrationOutcome outcome = runner_.fit(text_, fit);
+    CalibrationPoint point = point_of(outcome, std::move(fit.thresholds));
+    point.steering = std::move(fit.steering);
     return point;
   }
 
@@ -106,16 +62,11 @@ class Dial {
 class UnitDial final : public Dial {
  public:
   using Dial::Dial;
-  CalibrationPoint turn(float share) override {
-    ThresholdFit fit{share, {}};
-    UnitScores scores;
-    const CalibrationOutcome outcome = runner_.fit(text_, fit, steers_ ? &scores : nullptr);
-    return point_at(std::move(fit.thresholds), outcome, scores);
-  }
+  CalibrationPoint turn(float share) override { return point_of_fit({.share = share}); }
 };
 
 // One number for the network, times each unit's weight: at the share of all scores, by the work they stand
-// for, that lies at or below it. Scores are those of a pass in which nobody skips: an early exit leaves none
+// for, that lies at or below it. Scores are those of a pass in which no row skips: an early exit leaves none
 // behind it, and any order of values serves to search in.
 class CommonDial final : public Dial {
  public:
@@ -133,10 +84,10 @@ class CommonDial final : public Dial {
     for (const auto& [value, weight] : values_) total_ += static_cast<double>(weight);
   }
   CalibrationPoint turn(float share) override {
-    UnitScores scores;
     Thresholds thresholds = at(share);
-    const CalibrationOutcome outcome = runner_.run(text_, thresholds, steers_ ? &scores : nullptr);
-    return point_at(std::move(thresholds), outcome, scores);
+    if (steers_) return point_of_fit({.given = std::move(thresholds)});
+    const CalibrationOutcome outcome = runner_.run(text_, thresholds);
+    return point_of(outcome, std::move(thresholds));
   }
   float apart() const override { return steers_ ? Dial::apart() : kFree; }
   std::optional<Thresholds> between(float share) const override {

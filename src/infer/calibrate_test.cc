@@ -298,6 +298,7 @@ void expect_same(const Calibration& a, const Calibration& b) {
     const CalibrationPoint &one = a.points[i], &other = b.points[i];
     EXPECT_EQ(one.budget, other.budget) << i;
     EXPECT_EQ(one.thresholds, other.thresholds) << i;
+    EXPECT_EQ(one.steering, other.steering) << i;
     EXPECT_TRUE(same(one.achieved, other.achieved)) << i << ": " << one.achieved << " " << other.achieved;
     EXPECT_TRUE(same(one.held, other.held)) << i << ": " << one.held << " " << other.held;
     EXPECT_TRUE(same(one.checked, other.checked)) << i << ": " << one.checked << " " << other.checked;
@@ -318,8 +319,9 @@ TEST(Calibration, SeveralBatchesCountTogether) {
     }
     return some;
   };
-  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "priced"})", R"({"name": "calm"})",
-                           R"({"name": "skip_middle"})"}) {
+  for (const char* json :
+       {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})", R"({"name": "free"})",
+        R"({"name": "priced"})", R"({"name": "calm"})", R"({"name": "skip_middle"})"}) {
     SCOPED_TRACE(json);
     Routed routed(json);
     CalibrateOptions options;
@@ -331,6 +333,7 @@ TEST(Calibration, SeveralBatchesCountTogether) {
     };
     const Calibration whole = table({rows}, {other});
     EXPECT_EQ(whole.asked().size(), 2u);
+    EXPECT_EQ(whole.asked()[0].steering.empty(), !routed.policy->steers());
     EXPECT_GT(whole.points.size(), 4u);  // those between are compared, too
     expect_same(table({part(rows, 0, 2), part(rows, 2, 6)}, {part(other, 0, 1), part(other, 1, 4)}), whole);
     CalibrationText alone;
@@ -537,6 +540,26 @@ TEST(Calibration, SteeringMeetsABudgetThatThresholdsMiss) {
     const float alone = std::abs(routed.achieved(rows, moved.thresholds) - 0.8f);
     EXPECT_GT(alone, 0.05f) << json;
     EXPECT_LT(std::abs(routed.achieved(rows, moved.settings()) - 0.8f), 0.6f * alone) << json;
+  }
+}
+
+// What steers thresholds is found in the pass that finds these: of nothing skipped, the first point, the last
+// one, and a try.
+TEST(Calibration, SteeringTakesNoPassesMore) {
+  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "calm", "confidence": "similarity"})"}) {
+    for (const Steer steer : {Steer::kOff, Steer::kOn}) {
+      Routed routed(json);
+      CalibrateOptions options;
+      options.budgets = {0.98f};
+      options.steer = steer;
+      options.most_passes = 1;
+      int64_t passes = 0;
+      options.on_progress = [&](int64_t more) { passes += more; };
+      const Calibration table =
+          calibrate(routed.ctx, routed.model, *routed.policy, {quiet_rows(20, 1)}, options);
+      EXPECT_EQ(passes, 4) << json;
+      EXPECT_EQ(table.asked().at(0).steering.empty(), steer == Steer::kOff) << json;
+    }
   }
 }
 

@@ -83,12 +83,11 @@ std::vector<SequenceWork> CalibrationRunner::each(const CalibrationText& text,
   return all;
 }
 
-CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit,
-                                          std::vector<std::vector<float>>* scores) const {
-  fit.thresholds.assign(static_cast<size_t>(2 * model_.config.layers), -INFINITY);
-  if (scores) scores->assign(fit.thresholds.size(), {});
+CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit) const {
+  fit.begin(2 * model_.config.layers);
+  const std::vector<float> settings = fit.settings();
   Totals totals;
-  pass(joined(text), nullptr, scores, &fit, totals);
+  pass(joined(text), fit.steers ? &settings : nullptr, nullptr, &fit, totals);
   if (options_.on_progress) options_.on_progress(1);
   return totals.outcome();
 }

@@ -48,14 +48,12 @@ class CalibrationRunner {
   CalibrationOutcome run(const CalibrationText& text, const std::vector<float>& thresholds,
                          std::vector<std::vector<float>>* scores = nullptr) const;
 
-  // The same, a pass for each sequence. Rows decide alike whoever shares their pass.
+  // The same, a pass for each sequence. A row decides the same whatever rows share its pass.
   std::vector<SequenceWork> each(const CalibrationText& text, const std::vector<float>& thresholds) const;
 
-  // Finds thresholds on the way: at each unit the given share of the rows skips, in the order of the network.
-  // All sequences run in one pass, because the quantile is over all rows.
-  // `scores` as in run().
-  CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit,
-                         std::vector<std::vector<float>>* scores = nullptr) const;
+  // Finds thresholds on the way, and what steers them, in the order of the network. All sequences run in one
+  // pass, because what is found at a unit depends on all rows.
+  CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit) const;
 
  private:
   struct Totals {

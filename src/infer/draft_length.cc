@@ -38,7 +38,7 @@ double DraftLength::promise(int64_t drafts) const {
   return tokens / round_cost(drafts);
 }
 
-// -> the number that gives most for its cost; 0 when none gives more than plain decoding.
+// Returns the number that gives most for its cost; 0 when none gives more than plain decoding.
 int64_t DraftLength::best(int64_t most) const {
   double most_per_pass = kGain;
   int64_t best = 0;

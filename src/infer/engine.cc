@@ -74,7 +74,7 @@ EngineStats EngineThread::stats() const {
   return stats;
 }
 
-// -> false: it is time to go.
+// Returns false when the thread is to end.
 bool EngineThread::take_requests() {
   std::vector<std::unique_ptr<Lane>> came;
   bool goes_on = true;

@@ -29,16 +29,16 @@ class EngineThread {
   mutable std::mutex mutex_;
   std::condition_variable idle_;
   std::vector<std::unique_ptr<Lane>> inbox_;
-  // Answers that were taken and have not ended. Grows under mutex_; each answer's end takes it off at once,
-  // so that who has seen an end finds its place free. stats_ hears of it only after the step.
+  // Answers not yet ended; raised under mutex_. An answer leaves the count before its reader sees the end, so
+  // its place is free then. stats_ shows the end after the step.
   const std::shared_ptr<std::atomic<int64_t>> open_ = std::make_shared<std::atomic<int64_t>>(0);
   EngineStats stats_;
   bool draining_ = false, stopping_ = false, working_ = false;
   std::thread thread_;
 };
 
-// An engine over a feeder of the caller's. The feeder outlives the engine and is the engine's alone
-// meanwhile.
+// Returns an engine over a feeder of the caller's. The feeder must outlive the engine; use it for nothing
+// else until then.
 Engine make_engine(Feeder& feeder, BatcherOptions options);
 
 }  // namespace fathom

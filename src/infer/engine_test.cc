@@ -164,7 +164,7 @@ struct Outcome {
 };
 
 // Requests of every kind from several threads into one engine, a part of them cancelled by a reader that says
-// so, goes away, or has read enough. -> those that were read to their end.
+// so, goes away, or has read enough. Returns those that were read to their end.
 std::vector<Outcome> storm(Engine& engine, int threads, int each, uint64_t seed) {
   std::vector<std::vector<Outcome>> outcomes(static_cast<size_t>(threads));
   std::vector<std::thread> users;

@@ -100,9 +100,9 @@ std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_ord
 
 struct DraftOptions {
   int64_t drafts = 0;  // tokens of a round; 0: as many as have paid so far
-  // None, with `drafts` 0: by lookup, the method (or the harm order where one was measured) or not at all,
-  // whichever has paid so far. None, with a number of drafts: the method where it has a calibration and
-  // `budget` is below the answer's, else the harm order where one was measured, else lookup.
+  // Without a kind: with `drafts` 0, the engine chooses among lookup, the method (or the harm order, where it
+  // was measured) and no drafts by what has paid so far. With a number: the method where it has a calibration
+  // and `budget` is below the answer's, else the harm order where it was measured, else lookup.
   std::optional<DraftKind> kind = {};
   double budget = 0.6;  // share of the blocks' multiply-adds that a draft of the model runs
   // The tokens that the model drafts from: those of the lowest ids, which are the most frequent ones where
@@ -110,8 +110,8 @@ struct DraftOptions {
   int64_t vocab = 0;
 };
 
-// One prompt, and how it is to be answered. end_ids are the request's own; the model's come on top unless
-// ignore_eos.
+// One prompt, and how it is to be answered. `end_ids` are added to the model's end tokens; with `ignore_eos`
+// they are the only ones.
 struct Request : AnswerOptions {
   std::vector<int32_t> prompt = {};
   int64_t answers = 1;  // each with its own seed, made from the sampler's
@@ -120,7 +120,8 @@ struct Request : AnswerOptions {
   bool score_prompt = false;   // the prompt's own log-probabilities come with the answers
   int64_t log_probs = -1;  // of each token; -1: none; 0: its own; K: also those of the K most likely tokens
   bool units = false;      // each token says which units ran for it
-  std::optional<float> budget = {};  // β; none: the engine's
+  // Share of the blocks' multiply-adds to run; none: the engine's default.
+  std::optional<float> budget = {};
   // Lossless: sampled answers are other draws of the same distribution, greedy ones the same tokens.
   std::optional<DraftOptions> speculate = {};
   std::function<std::unique_ptr<TokenMask>()> mask = {};  // makes one for each answer; none: no mask
@@ -137,13 +138,13 @@ struct TokenLogProb {
 
 // Of a text, one entry for each token.
 struct LogProbs {
-  // Of token i given those before; the first (of nothing) is 0 and not to be used.
+  // Entry i: log-probability of token i given the tokens before it. Entry 0 is 0 and has no meaning.
   std::vector<float> logprobs;
   // Best first; the first place has none. Empty when not asked for.
   std::vector<std::vector<TokenLogProb>> top;
 };
 
-// A token that ends the answer comes too, as the last one, with its log-probability and without text.
+// The token that ends an answer is delivered last: it has a log-probability and no text.
 struct Token {
   int32_t id = 0;
   std::string text;   // whole UTF-8 characters; a later token or the end brings what is held back
@@ -165,10 +166,11 @@ struct SpeculationCounts {
 };
 
 struct AnswerStats {
-  int64_t prompt_tokens = 0, reused_tokens = 0;  // of the prompt: taken from a sequence that began alike
-  int64_t prefill_tokens = 0;                    // of the prompt: computed; fewer where it ended before
-  int64_t generated = 0;                         // tokens of the answer, without the one that ended it
-  double depth = 0;                              // mean over them
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;   // prompt tokens taken from a cached sequence
+  int64_t prefill_tokens = 0;  // prompt tokens computed; fewer if the answer ended early
+  int64_t generated = 0;       // tokens of the answer, without the one that ended it
+  double depth = 0;            // mean over them
   // Of the rows that were computed for this answer, drafts included: the share of (row, unit) pairs that were
   // skipped, and the blocks' multiply-adds that ran and that a dense model runs. A row counts as reading
   // every position before it.
@@ -202,10 +204,11 @@ class Answer {
   // `call` is called whenever there is something more to read, from the engine's thread, or at once where
   // there is something already. It must not block, nor throw.
   void on_ready(std::function<void()> call);
-  bool ended() const;            // nothing more comes; what is in the queue can still be read
-  const AnswerEnd& end() const;  // once ended() or next() said so
-  // Of the prompt, where they were asked for: once next() has returned. The same for all answers of a
-  // request.
+  bool ended() const;  // nothing more comes; what is in the queue can still be read
+  // Valid after ended() or next() says that the answer ended.
+  const AnswerEnd& end() const;
+  // The prompt's log-probabilities, if requested; valid after next() first returned. The same for all answers
+  // of a request.
   std::shared_ptr<const LogProbs> prompt_log_probs() const;
   // Ends the answer before the engine's next pass. What is in the queue can still be read.
   void cancel();
@@ -285,7 +288,8 @@ struct EngineStats {
   Savings savings;
   // Now.
   int64_t running = 0, waiting = 0, paused = 0;  // answers; a paused one runs and waits for its reader
-  int64_t cache_bytes = 0, pool_bytes = 0;       // held, those of kept prefixes included; and all there are
+  int64_t cache_bytes = 0;                       // cache bytes in use, kept prefixes included
+  int64_t pool_bytes = 0;                        // cache bytes in all
 };
 
 // Too many answers are waiting: try again later.
@@ -298,7 +302,7 @@ class EngineBusy : public std::runtime_error {
 //
 // One thread steps. Each step is one pass over a row of every answer that is being written and pieces of the
 // prompts of those that have just come. An answer's tokens and log-probabilities are, bit for bit, those of
-// the same request alone: neither load, nor chunks, nor priorities, nor a want of memory changes them.
+// the same request alone. Load, chunk sizes, priorities and a full cache change none of them.
 //
 // An answer may speculate (Request::speculate): its drafts and their verification are rows of the same
 // passes, in the same cache. How much it drafts follows from its own history; a round that finds no room
@@ -316,10 +320,10 @@ class Engine {
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  // Returns one Answer for each of request.answers. A request that cannot be served is an error, a full house
-  // EngineBusy. Never waits.
+  // Returns one Answer for each of request.answers, without waiting. Throws if the request cannot be served;
+  // EngineBusy if too many answers wait.
   std::vector<Answer> submit(Request request);
-  // Takes no more requests and waits until those it has have ended. Their readers must go on reading.
+  // Refuses new requests and returns when all answers have ended. Readers must keep reading meanwhile.
   void drain();
   EngineStats stats() const;
 

@@ -7,6 +7,7 @@
 #include "infer/engine_rig_test.h"
 #include "infer/every_method_test.h"
 #include "infer/generate.h"
+#include "infer/mask_without_memory_test.h"
 
 namespace fathom {
 namespace {
@@ -201,19 +202,6 @@ TEST(Faults, NaNStaysWithItsRequest) {
   }
 }
 
-// Has no memory for the third token.
-class OutOfMemory final : public TokenMask {
- public:
-  void forbid(std::span<float>) override {
-    if (tokens_ == 2) throw std::bad_alloc();
-  }
-  void accept(int32_t) override { ++tokens_; }
-  void rollback(int64_t tokens) override { tokens_ -= tokens; }
-
- private:
-  int64_t tokens_ = 0;
-};
-
 TEST(Faults, AnAnswerWithoutMemoryEndsAlone) {
   EngineRig rig(R"({"name": "gate_skip"})");
   Batcher batcher(rig.many.feeder, roomy());
@@ -221,7 +209,7 @@ TEST(Faults, AnAnswerWithoutMemoryEndsAlone) {
   const Request well = request_of(random_prompt(rng, 9), 8);
   Request broken = request_of(random_prompt(rng, 9), 8);
   broken.ignore_eos = true;
-  broken.mask = [] { return std::make_unique<OutOfMemory>(); };
+  broken.mask = [] { return std::make_unique<MaskWithoutMemory>(); };
   std::vector<Answer> first = submit(batcher, well), second = submit(batcher, broken),
                       third = submit(batcher, well);
   run_out(batcher);

@@ -1,38 +1,12 @@
 // The engine and calibration on the guarded device: the CPU's numbers bit for bit, and host code that touches
 // the device's memory ends the test.
-#include "infer/calibrate.h"
-#include "infer/engine_rig_test.h"
+#include "infer/device_runs_test.h"
 #include "infer/every_method_test.h"
 
 namespace fathom {
 namespace {
 
 class OnGuarded : public ::testing::TestWithParam<std::string> {};
-
-struct EngineRun {
-  std::vector<Heard> heard;
-  std::vector<double> savings;
-};
-
-// Requests of every kind in one engine, with drafts where wanted.
-EngineRun run_engine(const std::string& json, Device device, bool drafts) {
-  EngineRig rig(json, cache_of(6), tiny_config(), device);
-  Batcher batcher(rig.many.feeder, rig.with_tables(roomy()));
-  Rng rng(31);
-  std::vector<Answer> answers;
-  for (int i = 0; i < 9; ++i) {
-    Request request = random_request(rng);
-    if (drafts && i % 3 == 0) request.speculate = random_drafts(rng, request);
-    for (Answer& answer : submit(batcher, request)) answers.push_back(std::move(answer));
-  }
-  while (batcher.step()) {
-  }
-  EngineRun run;
-  for (Answer& answer : answers) run.heard.push_back(hear(answer));
-  const Savings savings = rig.many.feeder.savings();
-  run.savings = {savings.skip_ratio, savings.block_flops, savings.net_flops, savings.net_bytes};
-  return run;
-}
 
 TEST_P(OnGuarded, TheEngineAnswersAsOnTheCpu) {
   for (const bool drafts : {false, true}) {
@@ -75,14 +49,9 @@ TEST(GuardedEngine, MoreAnswersAreNoMoreCopies) {
   EXPECT_EQ(copies_of(8), copies_of(1));
 }
 
-std::vector<float> calibrated(const std::string& json, Device device) {
-  Rig rig(json, tiny_config(), 0.3f, 1, device);
-  CalibrateOptions options;
-  options.budgets = {0.9f, 0.7f};
-  options.all_budgets = false;
+std::vector<float> calibrated_numbers(const std::string& json, Device device) {
   std::vector<float> all;
-  for (const CalibrationPoint& point :
-       calibrate(rig.ctx, rig.model, *rig.policy, {random_rows({40, 50, 30}, 8)}, options).points) {
+  for (const CalibrationPoint& point : calibrated_points(json, device)) {
     all.insert(all.end(), {point.budget, point.achieved, point.held});
     const std::vector<float> settings = point.settings();
     all.insert(all.end(), settings.begin(), settings.end());
@@ -93,11 +62,11 @@ std::vector<float> calibrated(const std::string& json, Device device) {
 TEST_P(OnGuarded, CalibrationFindsTheCpusThresholds) {
   std::vector<float> cpu;
   try {
-    cpu = calibrated(GetParam(), Device::kCpu);
+    cpu = calibrated_numbers(GetParam(), Device::kCpu);
   } catch (const UserError& error) {
     GTEST_SKIP() << error.what();  // nothing to set
   }
-  const std::vector<float> guarded = calibrated(GetParam(), Device::kGuarded);
+  const std::vector<float> guarded = calibrated_numbers(GetParam(), Device::kGuarded);
   ASSERT_EQ(cpu.size(), guarded.size());
   for (size_t i = 0; i < cpu.size(); ++i)
     EXPECT_EQ(std::bit_cast<uint32_t>(cpu[i]), std::bit_cast<uint32_t>(guarded[i])) << i;

@@ -1,5 +1,5 @@
-// Where a text has been before: the place whose preceding tokens resemble the text's end most. What followed
-// there is a draft that costs nothing. (Saxena 2023: prompt lookup decoding; Yang et al. 2023.)
+// Drafts from the text so far: finds the earlier place whose preceding tokens resemble the text's end most.
+// The tokens that followed there are the draft. (Saxena 2023: prompt lookup decoding; Yang et al. 2023.)
 #pragma once
 
 #include <cstdint>

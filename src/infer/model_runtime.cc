@@ -1,8 +1,8 @@
 #include "infer/model_runtime.h"
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/log.h"
 #include "base/system_memory.h"
@@ -11,12 +11,6 @@
 
 namespace fathom {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Options that do not go with this model.
 template <class... Args>
@@ -76,11 +70,12 @@ void ModelRuntime::load_method(const Options& options) {
   folder_ = own && !options.dense ? own_method(model().path) : options.adapter;
   if (folder_.empty()) {
     const char* const why = "this is a dense model without a skipping method";
-    if (options.quality)
-      refuse("a bound on {} needs an adapter with a calibration table; {}", options.quality->measure, why);
-    if (budget() != 1)
-      refuse("a budget of {:g} needs an adapter with a calibration table; {}, which runs everything",
-             budget(), why);
+    try {
+      if (options.quality) budgets_->budget_for(*options.quality);
+      budgets_->thresholds(budget());
+    } catch (const UserError& error) {
+      throw UsageError(error.what());
+    }
     if (masked_) refuse("masked execution needs decisions to mask; {}", why);
     if (batch_quantile_) refuse("batch_quantile needs scores to decide on; {}", why);
     return;
@@ -117,7 +112,7 @@ std::optional<DraftKind> ModelRuntime::use_drafts(const DraftOptions& options,
     refuse(
         "speculation takes tokens back, and {} as it is configured decides on the whole of what it was fed",
         method()->name());
-  const bool calibrated = budgets_ && !budgets_->empty();
+  const bool calibrated = !budgets_->empty();
   if (options.vocab > model().config.vocab)
     refuse("drafts are drawn from at most the {} tokens of the model's vocabulary, got {}",
            model().config.vocab, options.vocab);

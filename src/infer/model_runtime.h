@@ -82,7 +82,7 @@ class ModelRuntime {
   const Adapter& adapter() const { return adapter_; }
   bool has_lora() const { return has_lora_; }  // the weights are the base's with the adapter's LoRA
   const std::string& adapter_folder() const { return folder_; }
-  const Budgets* budgets() const { return budgets_.get(); }  // null: a dense model
+  const Budgets* budgets() const { return budgets_.get(); }  // never null
   double budget() const { return budget_.value_or(1); }      // 1 also where the method's own rule decides
   bool has_budget() const { return budget_.has_value(); }
   const TrainedRule* trained_rule() const { return trained_ ? &*trained_ : nullptr; }  // null: none is stored
@@ -102,7 +102,7 @@ class ModelRuntime {
   Adapter adapter_;
   std::string folder_;  // of the adapter
   bool has_lora_ = false;
-  std::unique_ptr<Budgets> budgets_;
+  std::unique_ptr<Budgets> budgets_ = std::make_unique<Budgets>();
   std::optional<double> budget_;
   std::optional<TrainedRule> trained_;
   std::unique_ptr<SpeculativePolicy> speculative_;

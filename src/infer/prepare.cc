@@ -60,8 +60,8 @@ std::vector<float> thresholds_of(const Request& request, const BatcherOptions& o
   const std::optional<float> budget = request.budget ? request.budget : options.budget;
   if (!budget) return options.thresholds;
   if (options.budgets) return options.budgets->thresholds(double{*budget});
-  if (!(*budget > 0 && *budget <= 1)) fail("a budget must be above 0 and at most 1, got {:g}", *budget);
-  if (*budget == 1 && !skip_state_of(feeder.state())) return {};  // a dense model runs everything
+  if (!skip_state_of(feeder.state())) return Budgets().thresholds(double{*budget});
+  check_budget(double{*budget});
   fail("a budget of {:g} needs a method with a calibration table", *budget);
 }
 

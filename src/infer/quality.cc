@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "infer/budgets.h"
 #include "infer/ratio_of_sums.h"
 #include "infer/stoppable_policy.h"
 #include "ops/loss/cross_entropy.h"
@@ -174,11 +175,11 @@ class WorstBound {
  public:
   WorstBound(Context& ctx, const Compared& compared, const Calibration& table, const QualityLimit& limit,
              const CalibrateOptions& options)
-      : ctx_(ctx), compared_(compared), table_(table), limit_(limit), options_(options) {}
+      : ctx_(ctx), compared_(compared), budgets_(table), limit_(limit), options_(options) {}
 
   CalibratedQuality at(float budget) const {
     CalibratedQuality worst{limit_.measure, limit_.limit, budget, -INFINITY};
-    const std::vector<float> thresholds = table_.thresholds(budget);
+    const std::vector<float> thresholds = budgets_.thresholds(double{budget});
     for (const CheckText& each : options_.check) {
       const double bound = bound_of(divergence(ctx_, compared_, each.text, thresholds, options_), limit_);
       if (bound <= static_cast<double>(worst.bound)) continue;
@@ -191,7 +192,7 @@ class WorstBound {
  private:
   Context& ctx_;
   const Compared& compared_;
-  const Calibration& table_;
+  const Budgets budgets_;
   const QualityLimit& limit_;
   const CalibrateOptions& options_;
 };

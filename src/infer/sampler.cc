@@ -192,7 +192,7 @@ void Sampler::take_all(std::span<const float> logits) {
 }
 
 // The smallest set of best candidates whose probabilities reach top-p (at least one), sorted; of a whole
-// vocabulary only as much as is needed gets sorted. -> its size.
+// vocabulary only as much as is needed gets sorted. Returns its size.
 size_t Sampler::sort_until_top_p() {
   const auto better = [](const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);

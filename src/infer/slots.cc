@@ -31,7 +31,7 @@ bool Slots::place(Lane& lane, int64_t pass) {
   while (!has_room(lane, prefix.tokens)) {
     if (settle() || forget_oldest(prefix.slot)) continue;
     if (!alone) return false;
-    break;  // there is nobody to wait for: it goes on as far as the pool does
+    break;  // there is no lane to wait for: this one goes on as far as the pool does
   }
   int32_t slot = find_free();
   if (slot < 0 && forget_oldest(prefix.slot)) slot = find_free();
@@ -93,7 +93,7 @@ int64_t Slots::free_pages() const {
   return cache.pages() - cache.bytes_held() / (KvCache::kPage * cache.bytes_per_entry());
 }
 
-// -> whether pages came back.
+// Returns whether pages came back.
 bool Slots::settle() {
   const int64_t before = free_pages();
   for (size_t slot = 0; slot < slots_.size(); ++slot) {

@@ -1,4 +1,4 @@
-// What a method serves with where no budget is asked for, when training drew who runs: an arg-max of the same
+// The thresholds of a method without a budget, where training drew rows at random. Thresholding the same
 // scores would run another share of the rows than the weights have learned with.
 #pragma once
 

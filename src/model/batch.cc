@@ -12,49 +12,71 @@ namespace {
 constexpr size_t kOnStack = 1024;  // numbers: a decode step's batch allocates nothing
 constexpr std::array kColumns{&BatchRow::token, &BatchRow::position, &BatchRow::sequence, &BatchRow::key};
 
-// i32 (count) on the context's device, in one copy, from write(numbers).
-template <class Fn>
-Tensor numbers(Context& ctx, size_t count, Fn&& write) {
-  Tensor out = Tensor::empty(ctx, DType::kI32, {static_cast<int64_t>(count)});
-  int32_t few[kOnStack];
-  std::vector<int32_t> many(count > kOnStack ? count : 0);
-  int32_t* host = count > kOnStack ? many.data() : few;
-  write(host);
-  copy_bytes(ctx, out.raw(), out.device(), host, Device::kCpu, count * sizeof(int32_t));
-  return out;
+bool wants(const BatchRow& row) {
+  return row.wants_logits;
 }
 
-RowSet wanting_logits(Context& ctx, std::span<const BatchRow> rows) {
-  const auto wants = [](const BatchRow& row) { return row.wants_logits; };
-  const auto total = static_cast<int64_t>(rows.size());
-  const auto wanted = static_cast<int32_t>(std::count_if(rows.begin(), rows.end(), wants));
-  if (wanted == 0) return RowSet::none(total);
-  if (wanted == total) return RowSet::all(total);
-  const Tensor ids = numbers(ctx, static_cast<size_t>(wanted), [&](int32_t* to) {
-    for (size_t row = 0; row < rows.size(); ++row) {
-      if (wants(rows[row])) *to++ = static_cast<int32_t>(row);
-    }
-  });
-  return RowSet::some(ids, known_count(ctx, wanted));
+// Where the ids of the rows that want logits begin: behind the columns, at a whole block of memory.
+int64_t ids_at(const BatchShape& shape) {
+  constexpr int64_t kBlock = 16;
+  return (static_cast<int64_t>(kColumns.size()) * shape.rows + kBlock - 1) / kBlock * kBlock;
+}
+
+bool has_ids(const BatchShape& shape) {
+  return shape.wanted > 0 && shape.wanted < shape.rows;
 }
 
 }  // namespace
 
-Batch make_batch(Context& ctx, std::span<const BatchRow> rows) {
+int64_t BatchShape::numbers() const {
+  return has_ids(*this) ? ids_at(*this) + wanted : static_cast<int64_t>(kColumns.size()) * rows;
+}
+
+BatchShape batch_shape(std::span<const BatchRow> rows) {
+  BatchShape shape{.rows = std::ssize(rows)};
+  for (const BatchRow& row : rows) shape.sequences = std::max<int64_t>(shape.sequences, row.sequence + 1);
+  shape.wanted = std::count_if(rows.begin(), rows.end(), wants);
+  return shape;
+}
+
+void write_batch(std::span<const BatchRow> rows, const BatchShape& shape, int32_t* block) {
+  int32_t* to = block;
+  for (const auto member : kColumns) {
+    for (const BatchRow& row : rows) *to++ = row.*member;
+  }
+  if (!has_ids(shape)) return;
+  std::fill(to, block + ids_at(shape), 0);
+  to = block + ids_at(shape);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (wants(rows[row])) *to++ = static_cast<int32_t>(row);
+  }
+}
+
+Batch batch_of(Context& ctx, const Tensor& block, const BatchShape& shape) {
   Batch batch;
-  const Tensor columns = numbers(ctx, kColumns.size() * rows.size(), [&](int32_t* to) {
-    for (const auto member : kColumns) {
-      for (const BatchRow& row : rows) *to++ = row.*member;
-    }
-  });
-  const auto count = static_cast<int64_t>(rows.size());
-  batch.tokens = columns.rows(0, count);
-  batch.positions = columns.rows(count, count);
-  batch.sequence = columns.rows(2 * count, count);
-  batch.keys = columns.rows(3 * count, count);
-  for (const BatchRow& row : rows) batch.sequences = std::max<int64_t>(batch.sequences, row.sequence + 1);
-  batch.logit_rows = wanting_logits(ctx, rows);
+  const int64_t count = shape.rows;
+  batch.tokens = block.rows(0, count);
+  batch.positions = block.rows(count, count);
+  batch.sequence = block.rows(2 * count, count);
+  batch.keys = block.rows(3 * count, count);
+  batch.sequences = shape.sequences;
+  batch.logit_rows = shape.wanted == 0 ? RowSet::none(count) : RowSet::all(count);
+  if (has_ids(shape))
+    batch.logit_rows = RowSet::some(block.rows(ids_at(shape), shape.wanted),
+                                    known_count(ctx, static_cast<int32_t>(shape.wanted)));
   return batch;
+}
+
+Batch make_batch(Context& ctx, std::span<const BatchRow> rows) {
+  const BatchShape shape = batch_shape(rows);
+  const auto count = static_cast<size_t>(shape.numbers());
+  Tensor block = Tensor::empty(ctx, DType::kI32, {shape.numbers()});
+  int32_t few[kOnStack];
+  std::vector<int32_t> many(count > kOnStack ? count : 0);
+  int32_t* host = count > kOnStack ? many.data() : few;
+  write_batch(rows, shape, host);
+  copy_bytes(ctx, block.raw(), block.device(), host, Device::kCpu, count * sizeof(int32_t));
+  return batch_of(ctx, block, shape);
 }
 
 std::span<const BatchRow> rows_on_host(Context& ctx, const Batch& batch, std::vector<BatchRow>& room) {

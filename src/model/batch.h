@@ -29,6 +29,17 @@ struct Batch {
 // On the context's device, in its arena. Rows of one sequence must stand in the order of their positions.
 Batch make_batch(Context& ctx, std::span<const BatchRow> rows);
 
+// The same in two halves, of which the first needs no context: a batch as one block of numbers on the host.
+struct BatchShape {
+  int64_t rows = 0, sequences = 0;
+  int64_t wanted = 0;       // rows that want logits
+  int64_t numbers() const;  // i32, in the block
+};
+BatchShape batch_shape(std::span<const BatchRow> rows);
+void write_batch(std::span<const BatchRow> rows, const BatchShape& shape, int32_t* block);
+// block: i32 (numbers() or more), on the context's device.
+Batch batch_of(Context& ctx, const Tensor& block, const BatchShape& shape);
+
 // The rows on the host (token, position, sequence and key): batch.given, or copied from the device into
 // `room`.
 std::span<const BatchRow> rows_on_host(Context& ctx, const Batch& batch, std::vector<BatchRow>& room);

@@ -68,8 +68,8 @@ class Mirrored {
     if (!rows.empty()) append(rows, 0);
   }
 
-  // Layers from `layer` up forget a sequence's rows from a position on and get them anew, as a verified draft
-  // does.
+  // Layers from `layer` up forget a sequence's rows from a position on and get them again, as a verified
+  // draft does.
   void feed_again(int32_t s, int64_t layer, int64_t position) {
     for (int64_t l = kLayers - 1; l >= layer; --l) {
       cache.truncate_layer(ctx, l, s, position);
@@ -114,7 +114,7 @@ class Mirrored {
     }
   }
 
-  // Pages that the lists need when nobody shares a page with another sequence.
+  // Pages that the lists need when no sequences share a page.
   int64_t pages_unshared() const {
     int64_t pages = 0;
     for (const auto& layers : lists) {
@@ -150,7 +150,7 @@ class Mirrored {
     return found == list.end() ? nullptr : &*found;
   }
 
-  // Rows of one pass through the layers from `first` up, each layer under a rule of its own.
+  // Rows of one pass through the layers from `first` up, each layer under its own rule.
   void append(const std::vector<BatchRow>& rows, int64_t first) {
     const ArenaScope scope(ctx);
     const Batch batch = make_batch(ctx, rows);

@@ -36,15 +36,17 @@ struct UnitInput {
 struct Decision {
   RowSet kept = RowSet::none(0);
   SkippedKv skipped_kv = SkippedKv::kProject;
-  const RowSet* present = nullptr;  // as UnitInput's, `kept` among them: the others leave no entry either
+  // The rows that take part, as in UnitInput; `kept` is a subset. Other rows leave no entry.
+  const RowSet* present = nullptr;
   // Compute every row and drop what the skipped ones give: the tests' oracle, and training where the gradient
   // of the decision needs the skipped branch's output. What the rows see of each other is the same either
   // way.
   bool masked = false;
   // join() adds the branch to the kept rows as it is: on a GPU that trains it may then be bf16.
   bool joins_as_it_is = false;
-  // f32 (rows, width): unit_input() of every row, where the policy has computed it for itself. Not with a
-  // tape: its gradient may be cut.
+  // (rows, width): unit_input() of every row, where the policy has computed it for itself, in f32, or with a
+  // tape in activation_type(). With a tape its gradient goes to h, and only a unit that takes every row reads
+  // it.
   Tensor input{};
   Tensor key_bias{};    // f32 (rows): added to the logit of that row's key; undefined: none
   Tensor input_gate{};  // f32 (rows) or (rows, width): multiplies the branch's normalised input
@@ -64,7 +66,7 @@ class PolicyState {
   // covers: `position` or 0, as truncate().
   virtual int64_t fork(Context&, int32_t /*from*/, int32_t /*to*/, int64_t position) { return position; }
   // Says that the sequence's first `rows` rows stay. After this, a truncate() to fewer rows may return 0.
-  // Returns -1, or the row whose decisions have become those of the whole sequence since the last call. In a
+  // Returns the row whose decisions now hold for the whole sequence, or -1: none since the last call. In a
   // layer where that row left no cache entry, no later row reads any, so KvCache::settle empties the layer.
   virtual int64_t settle(Context&, int32_t /*sequence*/, int64_t /*rows*/) { return -1; }
   // At a calibrated budget a sequence has its own thresholds, one per unit (2L; NaN: the policy's own rule
@@ -81,14 +83,15 @@ class SkipPolicy {
   virtual std::unique_ptr<PolicyState> make_state(Context&, const ModelConfig&, int64_t /*sequences*/) const {
     return std::make_unique<PolicyState>();
   }
-  // Does any Decision carry a key_bias? The cache then stores one with each entry.
+  // Returns whether any Decision carries a key_bias. The cache then stores one with each entry.
   virtual bool has_key_bias() const { return false; }
-  // May a row that skips leave a copy of the keys and values below (SkippedKv::kCopyFromBelow)?
+  // Returns whether a row that skips may leave a copy of the keys and values below (kCopyFromBelow).
   virtual bool copies_kv(const ModelConfig&) const { return false; }
-  // Do its decisions depend on the whole prompt at once? Then it may not be fed in chunks, nor shared.
+  // Returns whether decisions depend on the whole prompt at once. A prompt is then not fed in chunks, nor
+  // shared.
   virtual bool needs_whole_prompt() const { return false; }
-  // May a row enter a pass at a later block, with its saved h? Not where the policy remembers more about a
-  // row from block to block than h.
+  // Returns whether a row may enter a pass at a later block, with its saved h. It may not where the policy
+  // remembers more about a row from block to block than h.
   virtual bool resumes() const { return true; }
 
   // Before the first block. Tensors made here live until the pass ends; those made by the calls below until
@@ -100,8 +103,8 @@ class SkipPolicy {
   virtual void join(Context& ctx, const UnitInput& input, const Decision& decision, const Tensor& branch,
                     Tensor& h, PolicyState& state) const;
   virtual void after_block(Context&, const UnitInput&, Tensor& /*h*/, PolicyState&) const {}
-  // Does join() add the branch of a unit that every row runs, and nothing else? Then the model may do so
-  // itself, and not call it.
+  // Returns whether join() adds the branch of a unit that every row runs, and does nothing else. The model
+  // may then add it without calling join().
   virtual bool only_adds() const { return false; }
 };
 

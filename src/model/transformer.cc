@@ -170,8 +170,9 @@ Tensor unit_input(Context& ctx, const Model& model, int64_t layer, Unit unit, co
 Tensor branch_input(Context& ctx, const Model& model, int64_t layer, Unit unit, const Tensor& h,
                     const Decision& decision, const RowSet& rows, DType type) {
   if (decision.input_gate) type = DType::kF32;
-  const Tensor x = decision.input ? gather_rows(ctx, decision.input, rows)
-                                  : unit_input(ctx, model, layer, unit, h, rows, type);
+  const bool given = decision.input && (!ctx.tape() || (rows.is_all() && decision.input.dtype() == type));
+  const Tensor x =
+      given ? gather_rows(ctx, decision.input, rows) : unit_input(ctx, model, layer, unit, h, rows, type);
   if (!decision.input_gate) return x;
   return scale_rows(ctx, x, gather_rows(ctx, decision.input_gate, rows));
 }

@@ -308,7 +308,19 @@ TEST(Cache, SaysWhenItIsFull) {
   }
 }
 
+// ‖a − b‖ / ‖b‖
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0, whole = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - static_cast<double>(b[i]), 2);
+    whole += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / whole);
+}
+
 // The same model code on both devices, whole and with rows left out (random decisions, the same on both).
+// Roundings grow more in random weights than in trained ones, most where norms follow the branches.
 TEST(Cuda, ForwardAgreesWithTheCpu) {
   std::unique_ptr<Context> cuda;
   try {
@@ -325,9 +337,7 @@ TEST(Cuda, ForwardAgreesWithTheCpu) {
       for (double keep : {0.0, 0.5, 1.0}) {
         const TablePolicy policy(skipped, keep, 8);
         const std::vector<float> a = alone(cpu, here, ids, policy), b = alone(*cuda, there, ids, policy);
-        ASSERT_EQ(a.size(), b.size());
-        for (size_t i = 0; i < a.size(); ++i)
-          ASSERT_NEAR(a[i], b[i], 1e-2) << name << ", keep " << keep << ", logit " << i;
+        EXPECT_LT(distance(b, a), 5e-4) << name << ", keep " << keep;
       }
     }
   }

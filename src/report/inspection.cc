@@ -141,7 +141,8 @@ void write_inspection(const Inspection& in, Figures& figures) {
     page.add("Scores, layer by layer",
              "Each ridge is one unit's scores over this text, its highest point drawn equally high.",
              "<div class=\"beside\">" + densities + "</div>");
-  page.add("Who skips", "Every token of the text's vocabulary, by class; named are those at the ends.",
+  page.add("Which tokens skip",
+           "Every token of the text's vocabulary, by class; named are those at the ends.",
            figures.add("bubbles", bubble_chart(stats)));
   figures.write("index.html", page.html());
 }

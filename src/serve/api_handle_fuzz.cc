@@ -34,7 +34,7 @@ class CollectedReply final : public HttpReply {
     type = std::move(content_type);
   }
   void write(std::string piece) override { body += piece; }
-  void end() override { whole_ = true; }
+  void end(bool = false) override { whole_ = true; }
   void abort() override { whole_ = true; }
   std::size_t unsent() const override { return 0; }
   void on_sent(std::function<void()>) override {}

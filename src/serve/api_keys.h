@@ -9,7 +9,7 @@
 namespace fathom {
 
 struct ApiKey {
-  std::string label;   // who is meant: in logs and metrics, never the key
+  std::string label;   // names the client in logs and metrics, where the key never is
   std::string digest;  // SHA-256
 };
 

@@ -21,6 +21,7 @@ struct ApiLimits {
   int64_t stop_bytes = 1024;     // of one of them
   int64_t bias_entries = 1024;   // of logit_bias
   int64_t tokens = 1'000'000;    // prompts and answers together
+  int64_t log_probs = 200'000;   // of the tokens of a reply and of the likely ones beside them
   int64_t json_depth = 64;       // of a body, ignored fields included
   double timeout_seconds = 600;  // until an answer has ended; 0: no limit
 };

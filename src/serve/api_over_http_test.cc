@@ -1,5 +1,7 @@
 // The API behind the transport, as clients meet it: several threads, streams, and clients that go.
 #include <atomic>
+#include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -65,6 +67,66 @@ TEST(ApiOverHttp, OneAfterTheOtherIsNever429) {
     client.send(asked);
     ASSERT_EQ(client.response().status, 200) << "request " << i;
   }
+  http.server->stop();
+}
+
+// Some clients know no event of an error: what they see is the end.
+TEST(ApiOverHttp, ABrokenStreamEndsItsConnection) {
+  StoryApi rig;
+  rig.served.masks.any_object = [] { return [] { return std::make_unique<MaskWithoutMemory>(); }; };
+  rig.api->serve(rig.served);
+  HttpRig http({}, [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+    rig.api->handle(std::move(request), reply);
+  });
+  const Json streamed = with(kAsked, {{"stream", true}});
+  TestClient well(http.port()), broken(http.port());
+  broken.send(
+      http_post("/v1/completions", with(streamed, {{"response_format", {{"type", "json_object"}}}}).dump()));
+  const TestResponse response = broken.response();
+  EXPECT_EQ(response.status, 200);
+  EXPECT_TRUE(response.whole);
+  EXPECT_NE(response.body.find(R"(data: {"error":)"), std::string::npos) << response.body;
+  EXPECT_NE(response.body.find("out of memory"), std::string::npos) << response.body;
+  EXPECT_TRUE(broken.ends());
+  for (int i = 0; i < 2; ++i) {  // on one connection
+    well.send(http_post("/v1/completions", streamed.dump()));
+    EXPECT_EQ(well.response().status, 200);
+  }
+  http.server->stop();
+}
+
+TEST(ApiOverHttp, ReadersThatStoppedHoldNobodyUp) {
+  constexpr int64_t kPlaces = 2;
+  ApiOptions options;
+  options.parallel = kPlaces;
+  options.unsent_bytes = 16 << 10;
+  options.names = {std::string(64 << 10, 'm')};  // in every event: a few of them fill the sockets' buffers
+  BatcherOptions batcher;
+  batcher.tokens_ahead = 4;
+  StoryApi rig(options, batcher, kPlaces);
+  const std::string want = rig.complete_text(kAsked)["choices"][0]["text"];
+  HttpServerOptions patient;
+  patient.stall_time = std::chrono::milliseconds(10 * kPatience);
+  HttpRig http(patient, [&](HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
+    rig.api->handle(std::move(request), reply);
+  });
+  const Json endless = with(kAsked, {{"max_tokens", 240}, {"ignore_eos", true}, {"stream", true}});
+  std::vector<std::unique_ptr<TestClient>> stopped;
+  for (int64_t i = 0; i < kPlaces; ++i) {
+    stopped.push_back(std::make_unique<TestClient>(http.port(), 4096));
+    stopped.back()->send(http_post("/v1/completions", endless.dump()));
+  }
+  int quiet = 0;  // looks that found all of them paused; an answer may also pause for a moment
+  ASSERT_TRUE(soon([&] {
+    quiet = rig.engine->stats().paused == kPlaces ? quiet + 1 : 0;
+    return quiet > 20;
+  }));
+  TestClient other(http.port());
+  other.send(http_post("/v1/completions", kAsked.dump()));
+  EXPECT_EQ(text_of(other.response(), false), want);
+  EXPECT_EQ(rig.api->active(), kPlaces);  // they were not dropped for it
+  stopped.clear();
+  EXPECT_TRUE(soon([&] { return rig.api->active() == 0; }));
   http.server->stop();
 }
 

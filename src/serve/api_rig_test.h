@@ -2,6 +2,7 @@
 #pragma once
 
 #include "infer/engine.h"
+#include "infer/mask_without_memory_test.h"
 #include "infer/model_runtime.h"
 #include "infer/story_model_test.h"
 #include "serve/api.h"

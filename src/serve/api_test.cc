@@ -8,6 +8,7 @@
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "base/format.h"
@@ -144,6 +145,8 @@ TEST(Api, ADeadlineIs504OrAnEvent) {
   const std::string last = stream->events().back();
   EXPECT_EQ(Json::parse(last)["error"]["type"], "timeout_error");
   EXPECT_EQ(stream->body.find("[DONE]"), std::string::npos);
+  EXPECT_TRUE(stream->closes);
+  EXPECT_FALSE(slow.ask("/v1/completions", with(kGreedy, {{"stream", true}}))->closes);
 }
 
 TEST(Api, AClientThatGoesCancels) {
@@ -192,6 +195,32 @@ class Broken final : public TokenMask {
   void rollback(int64_t) override {}
 };
 
+TEST(Api, ARequestWithoutMemoryEndsAlone) {
+  StoryApi rig;
+  rig.served.masks.any_object = [] { return [] { return std::make_unique<MaskWithoutMemory>(); }; };
+  rig.api->serve(rig.served);
+  const std::string well = rig.complete_text(kEndless)["choices"][0]["text"];
+  const auto other = rig.begin("/v1/completions", kEndless.dump());
+  const Json json = with(kGreedy, {{"response_format", {{"type", "json_object"}}}});
+  EXPECT_EQ(rig.refusal("/v1/completions", json, 500), "out of memory");
+  for (const char* part : {" 500 ", "out of memory"})
+    EXPECT_NE(rig.lines.back().find(part), std::string::npos) << rig.lines.back();
+  other->run();
+  EXPECT_EQ(other->status, 200);
+  EXPECT_EQ(other->json()["choices"][0]["text"], well);
+}
+
+// Compiling its schema may need more than there is, too.
+TEST(Api, ASchemaWithoutMemoryEndsAlone) {
+  StoryApi rig;
+  rig.served.masks.any_object = []() -> MaskMaker { throw std::bad_alloc(); };
+  rig.api->serve(rig.served);
+  const Json json = with(kGreedy, {{"response_format", {{"type", "json_object"}}}});
+  rig.refusal("/v1/completions", json, 500);
+  EXPECT_NE(rig.lines.back().find(" 500 "), std::string::npos) << rig.lines.back();
+  EXPECT_EQ(rig.ask("/v1/completions", kGreedy)->status, 200);
+}
+
 TEST(Api, ABrokenRequestEndsAlone) {
   StoryApi rig;
   rig.served.masks.any_object = [] { return [] { return std::make_unique<Broken>(); }; };
@@ -226,6 +255,20 @@ TEST(Api, PromptsOverTheContext) {
       "logit_bias: token 512 is not in the vocabulary of 512");
 }
 
+// An empty text is the token that begins every text, where the tokenizer has one.
+TEST(Api, AnEmptyPrompt) {
+  StoryApi rig;
+  const std::vector<int32_t> encoded = rig.story.model.tokenizer->encode("", {});
+  ASSERT_EQ(encoded.size(), 1u);
+  const Json empty = rig.complete_text({{"prompt", ""}, {"max_tokens", 8}, {"temperature", 0}});
+  EXPECT_EQ(empty["usage"]["prompt_tokens"], 1);
+  const Json begun = rig.complete_text({{"prompt", encoded}, {"max_tokens", 8}, {"temperature", 0}});
+  EXPECT_EQ(empty["choices"][0]["text"], begun["choices"][0]["text"]);
+  EXPECT_NE(begun["choices"][0]["text"], "");
+  rig.refusal("/v1/completions", {{"prompt", Json::array()}}, 400, "prompt");
+  rig.refusal("/v1/completions", {{"prompt", {Json::array(), {5}}}}, 400, "prompt");
+}
+
 TEST(Api, TheLimitOnTokens) {
   ApiOptions options;
   options.limits.tokens = 100;
@@ -242,6 +285,52 @@ TEST(Api, TheLimitOnTokens) {
   EXPECT_NE(rig.refusal("/v1/completions", {{"prompt", "a"}, {"max_tokens", 3}, {"min_tokens", 4}}, 400,
                         "min_tokens"),
             "");
+}
+
+// A reply's log-probabilities are many more than its tokens.
+TEST(Api, TheLimitOnLogProbabilities) {
+  ApiOptions options;
+  options.limits.log_probs = 120;
+  StoryApi rig(options);
+  const Json body{{"prompt", {5, 6, 7, 8, 9}}, {"max_tokens", 5}, {"logprobs", 3}, {"echo", true}};
+  const auto refused = [&](const Json& more) {
+    return rig.refusal("/v1/completions", with(body, more), 400, "logprobs");
+  };
+  EXPECT_EQ(rig.complete_text(with(body, {{"n", 3}}))["choices"].size(), 3u);  // 3 × (5 + 5) × (3 + 1)
+  EXPECT_EQ(refused({{"n", 3}, {"max_tokens", 6}}),
+            "logprobs: 3 choices of 11 tokens with 4 entries each are more than the limit of 120 "
+            "log-probabilities");
+  refused({{"n", 3}, {"logprobs", 4}});
+  refused({{"n", 4}});
+  refused({{"n", 3}, {"max_tokens", 6}, {"stream", true}});
+  refused({{"prompt", {{5, 6, 7, 8, 9}, {5, 6, 7, 8, 9, 10}}}, {"n", 2}});
+  rig.complete_text(with(body, {{"n", 4}, {"echo", false}}));
+  rig.complete_text(with(body, {{"n", 8}, {"logprobs", nullptr}}));
+}
+
+TEST(Api, AChatIsAsLongAsItsLogProbabilitiesMayBe) {
+  ApiOptions options;
+  options.limits.log_probs = 60;
+  StoryApi rig(options);
+  const Json chat{
+      {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"ignore_eos", true}, {"logprobs", true}};
+  const auto tokens = [&](const Json& more) -> int {
+    return rig.ask("/v1/chat/completions", with(chat, more))->json()["usage"]["completion_tokens"];
+  };
+  EXPECT_EQ(tokens(Json::object()), 60);
+  EXPECT_EQ(tokens({{"top_logprobs", 5}}), 10);
+  EXPECT_EQ(tokens({{"top_logprobs", 5}, {"n", 2}}), 10);
+  rig.refusal("/v1/chat/completions", with(chat, {{"max_tokens", 61}}), 400, "logprobs");
+  rig.refusal("/v1/chat/completions", with(chat, {{"top_logprobs", 5}, {"max_tokens", 11}}), 400,
+              "top_logprobs");
+  rig.refusal("/v1/chat/completions", with(chat, {{"top_logprobs", 20}, {"n", 4}}), 400, "top_logprobs");
+}
+
+// What lm-evaluation-harness asks in lists stays below the default limit.
+TEST(Api, AHarnessMayScoreItsPrompts) {
+  const ApiLimits limits;
+  EXPECT_GE(limits.log_probs, 64 * (1024 + 1) * (1 + 1));
+  EXPECT_LT(limits.log_probs, 128 * (480 + 1) * (20 + 1));  // a reply of 22 MB
 }
 
 TEST(Api, BudgetsOfTheTable) {
@@ -491,6 +580,10 @@ TEST(Api, Metrics) {
   has("fathom:num_requests_running" + label + "} 0");
   has("fathom:num_requests_waiting" + label + "} 0");
   has("fathom:generation_tokens_total" + label + "} 12");
+  has("fathom:prompt_tokens_total" + label + "} " +
+      std::to_string(rig.story.model.tokenizer->encode("The old man", {}).size()));
+  for (const char* unit : {"attention", "ffn"})
+    has("fathom:unit_skip_ratio" + label + ",layer=\"0\",unit=\"" + unit + "\"} 0");
   has("fathom:request_success_total" + label + ",finished_reason=\"length\"} 1");
   has("fathom:http_replies_total" + label + ",status=\"400\"} 1");
   has("fathom:time_to_first_token_seconds_count" + label + "} 1");
@@ -504,6 +597,22 @@ TEST(Api, Metrics) {
   has("fathom:iteration_tokens_total_count" + label + "} 12");
   for (const char* name : {"kv_cache_usage_perc", "bytes_read_total", "spec_decode_num_draft_tokens_total"})
     EXPECT_NE(reply->body.find(std::string("# TYPE fathom:") + name), std::string::npos) << name;
+}
+
+// Each unit's share is told apart; their mean is the answer's.
+TEST(Api, MetricsOfUnitsThatSkip) {
+  BuiltinApi rig;
+  const Json usage = rig.complete_text(
+      {{"prompt", "Once upon a time"}, {"max_tokens", 24}, {"budget", rig.served.grid.back()}})["usage"];
+  rig.wait_until_idle();
+  const std::string text = rig.ask("/metrics")->body, name = "\nfathom:unit_skip_ratio{";
+  std::vector<double> shares;
+  for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1))
+    shares.push_back(std::stod(text.substr(text.find("} ", at) + 2)));
+  ASSERT_EQ(std::ssize(shares), 2 * rig.runtime.model().config.layers);
+  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
+  EXPECT_GT(sum, 0);
+  EXPECT_NEAR(sum / static_cast<double>(shares.size()), usage["skip_ratio"].get<double>(), 1e-6);
 }
 
 // Lets everything pass.

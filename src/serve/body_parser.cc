@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 // The members of a body that some path looks at. Sorted.
-constexpr std::array<std::string_view, 50> kFields{
+constexpr std::array<std::string_view, 57> kFields{
     "add_generation_prompt",
     "add_special_tokens",
     "audio",
@@ -26,7 +26,13 @@ constexpr std::array<std::string_view, 50> kFields{
     "frequency_penalty",
     "function_call",
     "functions",
+    "grammar",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
     "ignore_eos",
+    "json_schema",
     "logit_bias",
     "logprobs",
     "max_completion_tokens",
@@ -54,6 +60,7 @@ constexpr std::array<std::string_view, 50> kFields{
     "stop_token_ids",
     "stream",
     "stream_options",
+    "structured_outputs",
     "suffix",
     "temperature",
     "timeout",

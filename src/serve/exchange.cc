@@ -199,17 +199,25 @@ void Exchange::flush() {
   reply_->write(std::exchange(out_, {}));
 }
 
+std::string Exchange::last_bytes() {
+  if (plan_.stream) {
+    const std::string usage = plan_.include_usage ? plan_.format->usage_event(plan_.usage) : "";
+    return out_ + usage + ReplyFormat::done();
+  }
+  std::vector<AnswerPart> parts;
+  for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
+  return plan_.format->whole(parts, plan_.usage);
+}
+
+// Where there is no memory for the bytes, the exchange is not over yet, and fails.
 void Exchange::finish() {
+  std::string bytes = last_bytes();
   if (over_.exchange(true)) return;
   if (plan_.stream) {
-    if (plan_.include_usage) out_ += plan_.format->usage_event(plan_.usage);
-    out_ += ReplyFormat::done();
-    flush();
+    reply_->write(std::move(bytes));
     reply_->end();
   } else {
-    std::vector<AnswerPart> parts;
-    for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-    reply_->send(200, kJsonType, plan_.format->whole(parts, plan_.usage), {plan_.record.id_header()});
+    reply_->send(200, kJsonType, std::move(bytes), {plan_.record.id_header()});
   }
   close(200, plan_.record.finish);
 }
@@ -220,7 +228,7 @@ void Exchange::fail(const ApiError& error) {
   plan_.record.error = error.what();
   if (plan_.stream) {
     reply_->write(std::exchange(out_, {}) + "data: " + error_json(error) + "\n\n");
-    reply_->end();
+    reply_->end(true);  // a client that knows no such event sees the end
   } else {
     reply_->send(error.status(), kJsonType, error_json(error), {plan_.record.id_header()});
   }

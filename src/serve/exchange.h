@@ -57,6 +57,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void emit(Choice& choice);
   void begin();
   void flush();
+  std::string last_bytes();
   void finish();
   void fail(const ApiError& error);
   void client_gone();

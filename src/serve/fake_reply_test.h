@@ -18,7 +18,7 @@ class FakeReply final : public HttpReply {
   std::string type, body;  // of a reply in pieces: all that was written
   HttpHeaders headers;
   std::vector<std::string> pieces;
-  bool begun = false, whole = false, aborted = false, reads = true;
+  bool begun = false, whole = false, closes = false, aborted = false, reads = true;
 
   void send(int code, std::string content_type, std::string text, HttpHeaders with) override {
     EXPECT_FALSE(begun || whole) << "a reply is sent twice";
@@ -37,8 +37,9 @@ class FakeReply final : public HttpReply {
     if (!reads) unsent_ += piece.size();
     pieces.push_back(std::move(piece));
   }
-  void end() override {
+  void end(bool close) override {
     EXPECT_TRUE(begun && !whole) << "an end outside a reply";
+    closes = close;
     whole = true;
   }
   void abort() override { aborted = whole = true; }

@@ -23,6 +23,10 @@ std::optional<float> as_float(std::optional<double> value) {
 std::optional<double> either(const BodyReader& body, const char* first, const char* second, double least,
                              double most) {
   const auto a = body.number(first, least, most), b = body.number(second, least, most);
+  if (a && b && *a != *b)
+    refuse_field(second,
+                 fmt::format("{} and {} are the same thing twice, with different values: give one of them",
+                             first, second));
   return a ? a : b;
 }
 
@@ -41,8 +45,9 @@ void read_sampling(const BodyReader& body, GenerationFields& into) {
 
 int32_t bias_token(const std::string& key) {
   int32_t id = 0;
-  const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-  if (error != std::errc() || end != key.data() + key.size() || id < 0)
+  const std::errc error = std::from_chars(key.data(), key.data() + key.size(), id).ec;
+  // One spelling for each: "05" beside "5" would be a second bias for the same token.
+  if (error != std::errc() || id < 0 || std::to_string(id) != key)
     refuse_field("logit_bias",
                  fmt::format("logit_bias: a key must be a token id, got '{}'", printable(key, 40)));
   return id;
@@ -205,10 +210,12 @@ void read_format(const BodyReader& body, ResponseFormat& into) {
   into.schema = schema->dump();
 }
 
-// OpenAI's fields that change an answer, and that are not served.
+// Fields of OpenAI's, vLLM's and llama.cpp's servers that change an answer, and that are not served.
 void refuse_unserved(const BodyReader& body) {
-  for (const char* field : {"tools", "functions", "suffix", "audio", "use_beam_search", "prediction",
-                            "web_search_options", "prompt_logprobs"})
+  for (const char* field :
+       {"tools", "functions", "suffix", "audio", "use_beam_search", "prediction", "web_search_options",
+        "prompt_logprobs", "grammar", "guided_choice", "guided_grammar", "guided_json", "guided_regex",
+        "json_schema", "structured_outputs"})
     body.unserved(field);
   for (const char* field : {"tool_choice", "function_call"}) {
     const Json* choice = body.find(field);

@@ -34,10 +34,10 @@ class HttpReply {
   virtual void send(int status, std::string content_type, std::string body, HttpHeaders headers = {}) = 0;
 
   // A reply in pieces: begin(), any number of write(), end(). While nothing is written for the server's ping
-  // time, `ping` is sent ("": nothing).
+  // time, `ping` is sent ("": nothing). `close`: the connection closes after the reply, which is whole.
   virtual void begin(int status, std::string content_type, std::string ping, HttpHeaders headers = {}) = 0;
   virtual void write(std::string piece) = 0;
-  virtual void end() = 0;
+  virtual void end(bool close = false) = 0;
   // Breaks the connection off: the client sees that the reply is not whole.
   virtual void abort() = 0;
 

@@ -1,4 +1,4 @@
-// Who may ask: judged from a request's head, before its body is read. Pure.
+// Which clients may ask: judged from a request's head, before its body is read. Pure.
 //
 // A page that the user's browser has loaded from elsewhere can send requests to a server on the loopback.
 // Against that: the Host must be ours (DNS rebinding), an Origin must be ours or named (CSRF), and a POST
@@ -23,7 +23,7 @@ struct GateOptions {
 struct GateVerdict {
   int status = 0;  // 0: the request may go on; 204: a preflight that is answered by the headers alone
   std::string message = {}, code = {};
-  HttpHeaders headers = {};  // of the reply, whoever writes it
+  HttpHeaders headers = {};  // of the reply, an error's too
   std::string key = {};      // the key's label
 };
 

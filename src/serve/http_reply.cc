@@ -84,11 +84,12 @@ void ServerReply::write(std::string piece) {
   if (wake) wake_();
 }
 
-void ServerReply::end() {
+void ServerReply::end(bool close) {
   {
     const std::lock_guard lock(mutex_);
     if (state_ != State::kStreaming) return;
     if (form_.minor >= 1 && !form_.head_only) out_ += "0\r\n\r\n";
+    if (close) form_.keep_alive = false;
     state_ = State::kWhole;
     on_gone_ = nullptr;
     woken_ = true;

@@ -31,7 +31,7 @@ class ServerReply final : public HttpReply {
   void send(int status, std::string content_type, std::string body, HttpHeaders headers = {}) override;
   void begin(int status, std::string content_type, std::string ping, HttpHeaders headers = {}) override;
   void write(std::string piece) override;
-  void end() override;
+  void end(bool close = false) override;
   void abort() override;
   std::size_t unsent() const override;
   void on_sent(std::function<void()> call) override;

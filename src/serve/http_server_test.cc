@@ -154,6 +154,22 @@ TEST(HttpServer, SpeaksHttp10) {
   }
 }
 
+// Such a reply is whole, and what the client has sent behind its request is not answered.
+TEST(HttpServer, AStreamMayEndItsConnection) {
+  HttpRig rig;
+  TestClient client(rig.port());
+  client.send(http_get("/stream") + http_get("/echo"));
+  const auto reply = rig.reply();
+  reply->begin(200, "text/plain", "");
+  reply->write("an error");
+  reply->end(true);
+  const TestResponse response = client.response();
+  EXPECT_TRUE(response.whole);
+  EXPECT_EQ(response.body, "an error");
+  EXPECT_EQ(client.response().status, 0);
+  EXPECT_TRUE(client.ends());
+}
+
 TEST(HttpServer, AnswersHeadAndOptions) {
   HttpRig rig;
   TestClient client(rig.port());

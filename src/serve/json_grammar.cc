@@ -1,6 +1,7 @@
 #include "serve/json_grammar.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace fathom {
 
@@ -74,6 +75,7 @@ void JsonGrammar::trim(Part& part) const {
   const auto never = [&](ValueId value) { return value == kNone || values[value].height > kMostDepth; };
   if (part.kind == Kind::kObject) {
     for (const Property& property : part.properties) part.reserved.push_back(property.name);
+    std::sort(part.reserved.begin(), part.reserved.end());
     std::erase_if(part.properties, [&](const Property& property) { return never(property.value); });
     if (never(part.additional)) part.additional = kNone;
   } else if (part.kind == Kind::kArray) {
@@ -89,6 +91,10 @@ void JsonGrammar::trim(Part& part) const {
   part.required_from.assign(count + 1, count);
   for (uint32_t i = count; i-- > 0;)
     part.required_from[i] = part.properties[i].required ? i : part.required_from[i + 1];
+  part.by_key.resize(count);
+  std::iota(part.by_key.begin(), part.by_key.end(), 0u);
+  std::sort(part.by_key.begin(), part.by_key.end(),
+            [&](uint32_t a, uint32_t b) { return part.properties[a].key < part.properties[b].key; });
 }
 
 void JsonGrammar::finish(CompileBudget& budget) {

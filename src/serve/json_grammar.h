@@ -42,8 +42,9 @@ class JsonGrammar {
     uint32_t least = 0, most = kUnbounded;  // characters of a string, items of an array
     std::vector<Property> properties = {};
     std::vector<uint32_t> required_from = {};  // (properties + 1): the next required one, or their number
+    std::vector<uint32_t> by_key = {};         // the properties' places, in the order of their keys
     ValueId additional = kNone;                // of other properties; none: there are no others
-    std::vector<std::string> reserved = {};    // names that are no other properties'
+    std::vector<std::string> reserved = {};    // names that are no other properties', sorted
     std::vector<ValueId> prefix = {};
     ValueId items = kNone;  // behind the prefix; none: there are none
   };

@@ -333,66 +333,93 @@ void JsonMachine::advance_object(const Frame& frame, uint8_t byte) {
   }
 }
 
-// The first declared property that may come and whose key begins with `read`, or none.
-uint32_t JsonMachine::candidate(const Frame& frame, std::string_view read) const {
+// Whether a declared property that has not been passed may be the next one.
+bool JsonMachine::may_come(const Frame& frame, uint32_t property) const {
   const Part& part = part_of(frame);
-  for (uint32_t i = frame.count; i < part.properties.size(); ++i) {
-    const JsonGrammar::Property& property = part.properties[i];
-    if (std::string_view(property.key).starts_with(read) && fits(property.value, frame)) return i;
-    if (property.required) break;
-  }
-  return kNone;
+  return property >= frame.count && property <= part.required_from[frame.count] &&
+         fits(part.properties[property].value, frame);
 }
 
-bool JsonMachine::more_keys(const Frame& frame) const {
+bool JsonMachine::any_declared(const Frame& frame) {
   const Part& part = part_of(frame);
-  if (candidate(frame, "") != kNone) return true;
+  const auto end =
+      std::min(part.required_from[frame.count] + 1, static_cast<uint32_t>(part.properties.size()));
+  uint32_t i = frame.count;
+  while (i < end && !may_come(frame, i)) ++i;
+  tries_ += (i - frame.count) / kLooks;
+  return i < end;
+}
+
+// The same for a part of those that are sorted by key.
+bool JsonMachine::any_between(const Frame& frame, uint32_t first, uint32_t until) {
+  const std::vector<uint32_t>& by_key = part_of(frame).by_key;
+  uint32_t i = first;
+  while (i < until && !may_come(frame, by_key[i])) ++i;
+  tries_ += (i - first) / kLooks;
+  return i < until;
+}
+
+bool JsonMachine::more_keys(const Frame& frame) {
+  const Part& part = part_of(frame);
+  if (any_declared(frame)) return true;
   return part.required_from[frame.count] == part.properties.size() && fits(part.additional, frame);
 }
 
 void JsonMachine::begin_key(const Frame& frame) {
   const Part& part = part_of(frame);
   Frame next = frame;
-  next.which = candidate(frame, "");
-  if (next.which != kNone) {
+  if (any_declared(frame)) {
     next.phase = kDeclared;
+    next.which = 0;
+    next.until = static_cast<uint32_t>(part.by_key.size());
     next.place = 0;
     add_frame(next);
   }
   if (part.required_from[frame.count] != part.properties.size() || !fits(part.additional, frame)) return;
   next.phase = kFree;
   next.inside = kBetween;
-  next.which = 0;
+  next.which = next.until = 0;
   next.place = static_cast<uint32_t>(text_.size());
   next.count = static_cast<uint32_t>(part.properties.size());
   add_frame(next);
 }
 
+// The keys that begin as this one does stand together in by_key, and are sorted by the byte that follows. No
+// key is the beginning of another one: each ends with its quote.
 void JsonMachine::advance_declared(const Frame& frame, uint8_t byte) {
   const Part& part = part_of(frame);
-  std::string read = part.properties[frame.which].key.substr(0, frame.place);
-  read.push_back(static_cast<char>(byte));
+  const auto at = [&](uint32_t property) {
+    return static_cast<uint8_t>(part.properties[property].key[frame.place]);
+  };
+  const auto begin = part.by_key.begin();
+  const auto first = std::partition_point(begin + frame.which, begin + frame.until,
+                                          [&](uint32_t property) { return at(property) < byte; });
+  const auto until = std::partition_point(first, begin + frame.until,
+                                          [&](uint32_t property) { return at(property) == byte; });
   Frame next = frame;
-  next.which = candidate(frame, read);
-  if (next.which == kNone) return;
-  const JsonGrammar::Property& property = part.properties[next.which];
+  next.which = static_cast<uint32_t>(first - begin);
+  next.until = static_cast<uint32_t>(until - begin);
   next.place = frame.place + 1;
+  if (!any_between(frame, next.which, next.until)) return;
+  const JsonGrammar::Property& property = part.properties[*first];
   if (next.place == property.key.size()) {
     next.phase = kColon;
-    next.count = next.which + 1;
+    next.count = *first + 1;
     next.which = property.value;
-    next.place = 0;
+    next.until = next.place = 0;
   }
   add_frame(next);
 }
 
-bool JsonMachine::taken(const Frame& frame, std::string_view name) const {
+bool JsonMachine::taken(const Frame& frame, std::string_view name) {
   const std::vector<std::string>& reserved = part_of(frame).reserved;
-  if (std::find(reserved.begin(), reserved.end(), name) != reserved.end()) return true;
-  for (uint32_t i = frame.used; i != 0; i = keys_[i].before) {
-    if (std::string_view(text_).substr(keys_[i].begin, keys_[i].size) == name) return true;
-  }
-  return false;
+  if (std::binary_search(reserved.begin(), reserved.end(), name)) return true;
+  size_t looks = 0;
+  bool found = false;
+  for (uint32_t i = frame.used; i != 0 && !found; i = keys_[i].before, ++looks)
+    found = std::string_view(text_).substr(keys_[i].begin, keys_[i].size) == name;
+  tries_ += looks / kLooks;
+  return found;
 }
 
 // Without escapes a name has one spelling.

@@ -27,7 +27,9 @@ class JsonMachine {
   bool complete() const;  // the text is one of the grammar's
   const std::string& text() const { return text_; }
 
-  // Beginnings and continuations of values that were tried since the start: what a mask's time goes into.
+  // Beginnings and continuations of values that were tried since the start, and a try for each kLooks names
+  // of properties that were looked at: what a mask's time goes into.
+  static constexpr size_t kLooks = 16;
   uint64_t tries() const { return tries_; }
   // Once tries() has reached `most`, a byte follows the first of the ways alone, and so may be refused though
   // another way has it. kNoBound: never.
@@ -66,8 +68,10 @@ class JsonMachine {
     uint8_t inside = 0;  // a character: see kBetween in json_machine.cc
     uint16_t depth = 0;
     uint32_t count = 0;  // the DFA's state; characters; items; of an object: properties that are passed
-    uint32_t which = 0;  // the declared property whose key is read; the value that follows ':'
-    uint32_t place = 0;  // within its key; where another key begins in the text
+    uint32_t which = 0;  // inside a declared key: the first in by_key that begins as it does; the value that
+                         // follows ':'
+    uint32_t until = 0;  // inside a declared key: the end of those that begin as it does
+    uint32_t place = 0;  // within a declared key; where another key begins in the text
     uint32_t used = 0;   // the other keys so far, as an index of keys_
   };
   struct Key {
@@ -94,11 +98,13 @@ class JsonMachine {
   void add_dfa(PartId id, uint32_t parent, uint32_t state);
   void begin_item(const Frame& frame, uint8_t byte);
   void begin_key(const Frame& frame);
-  uint32_t candidate(const Frame& frame, std::string_view read) const;
+  bool may_come(const Frame& frame, uint32_t property) const;
+  bool any_declared(const Frame& frame);
+  bool any_between(const Frame& frame, uint32_t first, uint32_t until);
   void advance_declared(const Frame& frame, uint8_t byte);
   void advance_free(const Frame& frame, uint8_t byte);
-  bool taken(const Frame& frame, std::string_view name) const;
-  bool more_keys(const Frame& frame) const;
+  bool taken(const Frame& frame, std::string_view name);
+  bool more_keys(const Frame& frame);
   bool more_items(const Frame& frame) const;
 
   std::span<const uint32_t> ways() const;

@@ -302,8 +302,26 @@ std::string alternatives(const std::function<OrderedJson(int)>& each) {
   return OrderedJson{{"anyOf", list}}.dump();
 }
 
-// Schemas under which many ways go through many tokens: a mask's tries are counted, so that the bound holds
-// on every machine. What is allowed is a part of what all ways allow, and never nothing.
+// An object of optional properties with these names.
+std::string optional_names(const std::vector<std::string>& names) {
+  OrderedJson schema{{"type", "object"}, {"properties", OrderedJson::object()}};
+  for (const std::string& name : names) schema["properties"][name] = OrderedJson{{"const", 1}};
+  return schema.dump();
+}
+
+// All names of two letters or digits: many tokens are the beginning of one.
+std::string short_names() {
+  const std::string letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::vector<std::string> names;
+  for (const char first : letters) {
+    for (const char second : letters) names.push_back({first, second});
+  }
+  return optional_names(names);
+}
+
+// Schemas under which many ways go through many tokens, or many names are compared with each: a mask's tries
+// are counted, so that the bound holds on every machine. What is allowed is a part of what all ways allow,
+// and never nothing.
 TEST(JsonMask, TheWorstMaskIsBounded) {
   const std::string patterns = alternatives([](int i) {
     return OrderedJson{{"type", "string"}, {"pattern", "^[ !#-\\[\\]-~]{" + std::to_string(300 + i) + "}$"}};
@@ -315,7 +333,8 @@ TEST(JsonMask, TheWorstMaskIsBounded) {
       "}}";
   const Words words(builtin_path());
   const JsonVocabulary vocabulary(*words.tokenizer, {words.end});
-  const auto cases = {std::pair(patterns, "\"ab c"), std::pair(lists, "[[")};
+  const auto cases = {std::pair(patterns, "\"ab c"), std::pair(lists, "[["),
+                      std::pair(short_names(), "{\"aa\": 1,\"z")};
   for (const auto& [schema, text] : cases) {
     JsonMachine machine(std::make_shared<const JsonGrammar>(compile_json_schema(schema)));
     for (const char* byte = text; *byte != 0; ++byte) {
@@ -337,6 +356,19 @@ TEST(JsonMask, TheWorstMaskIsBounded) {
     const auto mask = words.masks.schema(schema)();
     Walk(words, *mask, 3).run(40);
   }
+}
+
+// Names that begin alike and may not come any more are still looked at.
+TEST(JsonMask, NamesThatAreLookedAtAreTries) {
+  std::vector<std::string> names;
+  for (int i = 1000; i < 2000; ++i) names.push_back("n" + std::to_string(i));
+  JsonMachine machine(std::make_shared<const JsonGrammar>(compile_json_schema(optional_names(names))));
+  for (const char c : std::string("{\"n1998\":1,\""))
+    ASSERT_TRUE(machine.step(static_cast<uint8_t>(c))) << machine.text();
+  const uint64_t before = machine.tries();
+  ASSERT_TRUE(machine.step('n'));  // of the last one alone
+  EXPECT_GE(machine.tries() - before, 999 / JsonMachine::kLooks);
+  EXPECT_FALSE(machine.step('2'));
 }
 
 void print_times(const char* what, std::vector<double> times) {

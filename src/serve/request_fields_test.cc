@@ -77,7 +77,17 @@ TEST(RequestFields, KnownAndUnservedOnesAreNamed) {
                                                  {"function_call", "auto"},
                                                  {"audio", {{"voice", "x"}}},
                                                  {"modalities", {"audio"}},
-                                                 {"use_beam_search", true}}) {
+                                                 {"use_beam_search", true},
+                                                 {"prediction", {{"type", "content"}, {"content", "x"}}},
+                                                 {"web_search_options", {{"search_context_size", "low"}}},
+                                                 {"prompt_logprobs", 1},
+                                                 {"grammar", "root ::= \"a\""},
+                                                 {"guided_choice", {"a", "b"}},
+                                                 {"guided_grammar", "root ::= \"a\""},
+                                                 {"guided_json", {{"type", "object"}}},
+                                                 {"guided_regex", "a+"},
+                                                 {"json_schema", {{"type", "object"}}},
+                                                 {"structured_outputs", {{"regex", "a+"}}}}) {
     const Refused got = refused_field({{field, value}});
     EXPECT_EQ(got.param, field);
     EXPECT_EQ(got.status, 400);
@@ -121,6 +131,9 @@ TEST(RequestFields, WrongTypesAreNamed) {
     EXPECT_EQ(got.status, 400);
   }
   EXPECT_EQ(refused_field({{"logit_bias", {{"5", "x"}}}}).param, "logit_bias.5");
+  for (const char* key : {"05", "-0", "-5", "+5", " 5", "5 ", "5.0", "0x5", "", "99999999999"})
+    EXPECT_EQ(refused_field({{"logit_bias", {{"5", 1}, {key, 1}}}}).param, "logit_bias") << key;
+  EXPECT_EQ(completion({{"logit_bias", {{"0", 1}, {"50", 1}}}}).logit_bias.size(), 2u);
   EXPECT_EQ(refused_field({{"stream", true}, {"stream_options", {{"include_usage", 1}}}}).param,
             "stream_options.include_usage");
 }
@@ -152,6 +165,20 @@ TEST(RequestFields, NumbersOutOfRangeAreNamed) {
     EXPECT_EQ(refused_field({{field, value}}).param, field) << value;
   EXPECT_EQ(refused_chat({{"logprobs", true}, {"top_logprobs", 21}}).param, "top_logprobs");
   EXPECT_EQ(completion({{"max_tokens", 5.0}, {"top_k", -1}}).top_k, 0);
+}
+
+// vLLM's clients write repetition_penalty, llama.cpp's repeat_penalty.
+TEST(RequestFields, ThePenaltyHasTwoNames) {
+  EXPECT_EQ(completion({{"repeat_penalty", 1.25}}).repeat_penalty, 1.25f);
+  EXPECT_EQ(completion({{"repetition_penalty", 1.25}}).repeat_penalty, 1.25f);
+  EXPECT_EQ(completion({{"repeat_penalty", 1.25}, {"repetition_penalty", 1.25}}).repeat_penalty, 1.25f);
+  EXPECT_EQ(refused_field({{"repetition_penalty", 0}}).param, "repetition_penalty");
+  const Refused both = refused_field({{"repeat_penalty", 1.25}, {"repetition_penalty", 1.5}});
+  EXPECT_EQ(both.param, "repetition_penalty");
+  EXPECT_EQ(both.status, 400);
+  EXPECT_EQ(both.message,
+            "repeat_penalty and repetition_penalty are the same thing twice, with different values: give one "
+            "of them");
 }
 
 TEST(RequestFields, LimitsAreOptions) {

@@ -69,17 +69,12 @@ std::optional<float> RequestMaker::budget_of(const BudgetFields& fields) const {
   if (fields.floor) refuse_field("budget_floor", "budget_floor goes with budget: \"auto\"");
   if (!named) return std::nullopt;
   try {
-    if (!served_.budgets) {
-      if (fields.quality || *fields.budget != 1)
-        fail("this is a dense model without a skipping method, which runs everything");
-      return 1.0f;
-    }
     const double budget = fields.quality ? served_.budgets->budget_for(*fields.quality) : *fields.budget;
     served_.budgets->thresholds(double{static_cast<float>(budget)});
     return static_cast<float>(budget);
   } catch (const UserError& error) {
     const std::vector<float>& grid = served_.grid;
-    const std::string range = grid.empty() || !served_.budgets
+    const std::string range = grid.empty() || served_.budgets->empty()
                                   ? ""
                                   : fmt::format("; budgets are from {:g} to {:g}", grid.back(), grid.front());
     refuse_field(fields.named, fmt::format("{}: {}{}", fields.named, error.what(), range));
@@ -90,7 +85,7 @@ std::optional<float> RequestMaker::budget_of(const BudgetFields& fields) const {
 std::optional<DraftOptions> RequestMaker::drafts_of(const GenerationFields& fields) const {
   std::optional<DraftOptions> drafts = fields.speculate;
   const bool by_method = drafts && drafts->kind.value_or(DraftKind::kMethod) == DraftKind::kMethod;
-  if (by_method && !fields.has_draft_budget && served_.budgets && !served_.grid.empty())
+  if (by_method && !fields.has_draft_budget && !served_.budgets->empty() && !served_.grid.empty())
     drafts->budget = std::max(drafts->budget, double{served_.grid.back()});
   return drafts;
 }
@@ -175,17 +170,33 @@ std::vector<int32_t> RequestMaker::encode(const std::vector<ChatMessage>& messag
   }
 }
 
-// The limit on tokens holds for all prompts and answers of a request together.
-void RequestMaker::fit(Request& request, const GenerationFields& fields, int64_t choices) const {
+// The tokens of an answer whose log-probabilities the limit has room for. Each token of the reply, an echoed
+// prompt's included, has its own entry and one for each likely token.
+int64_t RequestMaker::scored_tokens(const Request& request, int64_t choices) const {
+  if (request.log_probs < 0) return INT64_MAX;
+  const int64_t each = options_.limits.log_probs / choices / (request.log_probs + 1);
+  return request.score_prompt ? each - std::ssize(request.prompt) : each;
+}
+
+// The limits hold for all prompts and answers of a request together.
+void RequestMaker::fit(Request& request, const GenerationFields& fields, int64_t choices,
+                       const char* scores) const {
   const auto prompt = std::ssize(request.prompt);
   const int64_t room = served_.context - prompt + 1;  // the last token is written and not fed
   const int64_t each = options_.limits.tokens / choices;
-  int64_t tokens = fields.max_tokens.value_or(std::min(room, each - prompt));
+  const int64_t scored = scored_tokens(request, choices);
+  int64_t tokens = fields.max_tokens.value_or(std::min({room, each - prompt, std::max<int64_t>(1, scored)}));
   if (!options_.context_shift) tokens = std::min(tokens, room);
   if (tokens < 0 || prompt + tokens > each)
     refuse_field("max_tokens",
                  fmt::format("{} choices of {} tokens, prompts included, are more than the limit of {}",
                              choices, prompt + std::max<int64_t>(0, tokens), options_.limits.tokens));
+  if (tokens > scored)
+    refuse_field(scores,
+                 fmt::format("{}: {} choices of {} tokens with {} entries each are more than the limit "
+                             "of {} log-probabilities",
+                             scores, choices, tokens + (request.score_prompt ? prompt : 0),
+                             request.log_probs + 1, options_.limits.log_probs));
   if (fields.max_tokens && fields.min_tokens > *fields.max_tokens)
     refuse_field("min_tokens", fmt::format("min_tokens ({}) must not be above max_tokens ({})",
                                            fields.min_tokens, *fields.max_tokens));
@@ -200,7 +211,7 @@ std::vector<Request> RequestMaker::chat(const ChatRequest& fields, const std::st
   for (const ChatMessage& message : fields.messages) bytes += std::ssize(message.content);
   check_bytes("messages", bytes);
   request.prompt = checked("messages", encode(fields.messages));
-  fit(request, fields, fields.answers);
+  fit(request, fields, fields.answers, fields.log_probs > 0 ? "top_logprobs" : "logprobs");
   std::vector<Request> all;
   all.push_back(std::move(request));
   return all;
@@ -216,7 +227,7 @@ std::vector<Request> RequestMaker::completion(const CompletionRequest& fields, c
     if (!ids) check_bytes("prompt", std::ssize(std::get<std::string>(prompt)));
     request.prompt = checked("prompt", ids ? *ids : encode(std::get<std::string>(prompt)));
     request.score_prompt = fields.echo && fields.log_probs >= 0;
-    fit(request, fields, fields.answers * std::ssize(fields.prompts));
+    fit(request, fields, fields.answers * std::ssize(fields.prompts), "logprobs");
     all.push_back(std::move(request));
   }
   return all;

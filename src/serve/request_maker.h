@@ -32,7 +32,9 @@ class RequestMaker {
   // `field`: the one that an error names.
   void check_bytes(const char* field, int64_t bytes) const;
   std::vector<int32_t> checked(const char* field, std::vector<int32_t> ids) const;
-  void fit(Request& request, const GenerationFields& fields, int64_t choices) const;
+  int64_t scored_tokens(const Request& request, int64_t choices) const;
+  // `scores`: the field that asks for log-probabilities.
+  void fit(Request& request, const GenerationFields& fields, int64_t choices, const char* scores) const;
 
   const ServedModel& served_;
   const ApiOptions& options_;

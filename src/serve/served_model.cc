@@ -9,12 +9,11 @@ namespace fathom {
 namespace {
 
 // What was calibrated for, and 1 where the method can run everything.
-std::vector<float> find_grid(const Budgets* budgets) {
-  if (!budgets) return {1.0f};
-  std::vector<float> grid = budgets->calibrated();
+std::vector<float> find_grid(const Budgets& budgets) {
+  std::vector<float> grid = budgets.calibrated();
   if (std::find(grid.begin(), grid.end(), 1.0f) == grid.end()) {
     try {
-      budgets->thresholds(1);
+      budgets.thresholds(1);
       grid.insert(grid.begin(), 1.0f);
     } catch (const UserError&) {  // trained to less
     }
@@ -30,7 +29,9 @@ void complete(ServedModel& served, const std::string& chat_template) {
   } catch (const NoChatTemplate& error) {
     served.no_chat = error.what();
   }
-  served.grid = find_grid(served.budgets);
+  static const Budgets dense;
+  if (!served.budgets) served.budgets = &dense;
+  served.grid = find_grid(*served.budgets);
   const Tokenizer& tokenizer = served.tokenizer();
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     served.longest_token = std::max(served.longest_token, std::ssize(tokenizer.piece(id, true)));

@@ -15,7 +15,7 @@ namespace fathom {
 struct ServedModel {
   const Model* model = nullptr;  // with a tokenizer; it and the others outlive every request
   Engine* engine = nullptr;
-  const Budgets* budgets = nullptr;  // null: a dense model
+  const Budgets* budgets = nullptr;  // null until complete(): a dense model's
   std::optional<float> budget = {};  // of requests that name none; none: the method's own rule
   int64_t context = 0;               // tokens of a prompt and its answer
   std::optional<ChatTemplate> chat = {};

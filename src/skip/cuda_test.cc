@@ -2,20 +2,12 @@
 // methods decide, remember and infer by themselves.
 #include <numeric>
 
+#include "ops/kernels/gpu_test.h"
 #include "skip/methods.h"
 #include "skip/training_test.h"
 
 namespace fathom {
 namespace {
-
-bool has_gpu() {
-  try {
-    const Context ctx({.device = Device::kCuda, .threads = 1});
-    return true;
-  } catch (const UserError&) {
-    return false;
-  }
-}
 
 std::vector<std::string> recipes() {
   std::vector<std::string> all;
@@ -59,21 +51,24 @@ void add_scaled(Context& ctx, Tensor& value, const std::vector<float>& gradient,
 class EveryMethodOnCuda : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!has_gpu()) GTEST_SKIP() << "no CUDA device";
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 
 // What a step leaves behind in the method.
 void finish_step(Rig& rig, SkipState& state) {
   rig.policy->observe(rig.ctx, state, 0);
-  rig.policy->after_step(rig.ctx);
+  after_step(rig);
   state.pass.units.clear();
 }
 
+// The devices' weights differ by one more rounding at each step. A gate near its kink magnifies the
+// difference.
 void expect_controllers(Rig& gpu, Rig& cpu, int64_t step) {
   const std::vector<float*> got = gpu.policy->controllers(), want = cpu.policy->controllers();
+  const double near = step < 5 ? 3e-4 : 3e-3;
   for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_NEAR(*got[i], *want[i], 1e-3 * (1 + std::abs(*want[i])))
+    EXPECT_NEAR(*got[i], *want[i], near * (1 + std::abs(*want[i])))
         << "controller " << i << ", step " << step;
 }
 

@@ -11,13 +11,15 @@
 #include "ops/loss/output_loss.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/assign.h"
+#include "ops/rows/concatenate.h"
 #include "ops/rows/gather_rows.h"
 #include "ops/rows/merge_rows.h"
 #include "ops/rows/noise.h"
 #include "ops/rows/pointwise.h"
-#include "ops/rows/read_scalars.h"
+#include "ops/rows/quantile.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/row_confidence.h"
+#include "ops/rows/scale_rows.h"
 #include "ops/rows/select_rows.h"
 #include "skip/methods.h"
 #include "tensor/tape.h"
@@ -218,6 +220,14 @@ class Calm final : public ConfidentExit {
   CalmConfig config_;
 };
 
+// numbers: f32 (1) each -> f32 (numbers): 1 for the least, the first of equal ones, else 0.
+Tensor first_least(Context& ctx, std::span<const Tensor> numbers) {
+  const Tensor less = affine(ctx, concatenate(ctx, numbers), -1.0f, 0.0f);
+  const std::vector<int32_t> together(numbers.size(), 0);
+  return top_share_by_sequence(ctx, less, Tensor::from(ctx, together, less.shape()),
+                               1.0f / static_cast<float>(numbers.size()));
+}
+
 struct FreeConfig {
   Confidence confidence = Confidence::kSoftmax;
   float threshold = 0.9f;
@@ -269,26 +279,30 @@ class Free final : public ConfidentExit {
   }
 
  private:
+  // The device finds the nearest one: nothing waits for it.
   Tensor distance_to_nearest(Context& ctx, const LossInput& input, const Tensor& shallow) const {
     const RowSet& rows = input.batch.logit_rows;
     const Tensor from = gather_rows(ctx, shallow, rows);
-    const int64_t first = first_exit(input.model.config);
-    const auto deep = [&](int64_t layer) {
-      return gather_rows(ctx, detach(state_after(input.state, layer)), rows);
-    };
-    int64_t nearest = first;
+    Tensor nearest;
     {
       const RecordingScope looking(ctx, false);
+      const int64_t first = first_exit(input.model.config);
+      const auto deep = [&](int64_t i) {
+        return gather_rows(ctx, detach(state_after(input.state, first + i)), rows);
+      };
       std::vector<Tensor> distances;
-      for (int64_t layer = first; layer < input.model.config.layers; ++layer)
-        distances.push_back(mean_squared(ctx, from, deep(layer), input.weights));
-      const std::vector<Scalar> read = read_scalars(ctx, distances);
-      const auto least = std::min_element(read.begin(), read.end(), [](const Scalar& a, const Scalar& b) {
-        return a.as_float() < b.as_float();
-      });
-      nearest += least - read.begin();
+      for (int64_t i = 0; first + i < input.model.config.layers; ++i)
+        distances.push_back(mean_squared(ctx, from, deep(i), input.weights));
+      const Tensor chosen = first_least(ctx, distances);
+      Tensor ones = Tensor::empty(ctx, DType::kF32, {1, from.dim(0)});
+      fill(ctx, ones, 1.0f);
+      for (int64_t i = 0; i < std::ssize(distances); ++i) {  // the sum is its state, and zeros
+        const Tensor gate = scale_rows(ctx, ones, chosen.rows(i, 1)).reshape({from.dim(0)});
+        const Tensor state = scale_rows(ctx, deep(i), gate);
+        nearest = i == 0 ? state : add(ctx, nearest, state);
+      }
     }
-    return mean_squared(ctx, from, deep(nearest), input.weights);
+    return mean_squared(ctx, from, nearest, input.weights);
   }
 
   FreeConfig config_;

@@ -6,7 +6,7 @@
 namespace fathom {
 namespace {
 
-std::vector<std::string> recipes() {
+std::vector<std::string> guarded_recipes() {
   std::vector<std::string> all;
   for (const MethodEntry& method : methods()) {
     const char* extra = method.name == "mind_skip" ? R"(, "pool": "prefix:4")" : "";
@@ -41,7 +41,7 @@ TEST_P(EveryMethod, IsTheCpusOnTheGuardedDevice) {
     ASSERT_EQ(std::bit_cast<uint32_t>(cpu[i]), std::bit_cast<uint32_t>(guarded[i])) << "number " << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Guarded, EveryMethod, ::testing::ValuesIn(recipes()));
+INSTANTIATE_TEST_SUITE_P(Guarded, EveryMethod, ::testing::ValuesIn(guarded_recipes()));
 
 }  // namespace
 }  // namespace fathom

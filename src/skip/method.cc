@@ -25,25 +25,6 @@ Tensor Method::blend(UnitCall& call, const Decision& decision, const Tensor& bra
   return scale_rows(call.ctx, branch, gather_rows(call.ctx, decision.gate, computed_rows(call, decision)));
 }
 
-namespace {
-
-// The threshold at or below which about `share` of the scores lie. Among equal ones: the nearer of all and
-// none.
-float quantile_of(std::vector<float> scores, float share) {
-  std::erase_if(scores, [](float score) { return !std::isfinite(score); });
-  if (scores.empty()) return -INFINITY;
-  std::sort(scores.begin(), scores.end());
-  const auto wanted =
-      static_cast<ptrdiff_t>(std::lround(std::clamp(share, 0.0f, 1.0f) * static_cast<float>(scores.size())));
-  if (wanted == 0) return std::nextafter(scores.front(), -INFINITY);
-  const float value = scores[static_cast<size_t>(wanted - 1)];
-  const auto [first, last] = std::equal_range(scores.begin(), scores.end(), value);
-  const bool without = last - scores.begin() - wanted > wanted - (first - scores.begin());
-  return without ? std::nextafter(value, -INFINITY) : value;
-}
-
-}  // namespace
-
 std::vector<float> UnitList::thresholds(double budget, int64_t units) const {
   return without(units_gone(left, budget), units);
 }
@@ -65,13 +46,16 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     copy_to_host(call.ctx, score, std::span(scores).subspan(before));
   }
   if (state.pass.fit && score) {
+    ThresholdFit& fit = *state.pass.fit;
     std::vector<float> scores(static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, scores);
-    float& threshold = state.pass.fit->thresholds[static_cast<size_t>(unit)];
-    const std::vector<float>& shares = state.pass.fit->shares;
-    threshold = quantile_of(std::move(scores),
-                            shares.empty() ? state.pass.fit->share : shares[static_cast<size_t>(unit)]);
-    return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));
+    fit.find(unit, std::move(scores));
+    if (!fit.steers) {
+      const float threshold = fit.thresholds[static_cast<size_t>(unit)];
+      return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));
+    }
+    const std::vector<float> settings = fit.settings();  // of this unit now, too
+    for (int32_t s = 0; s < call.input.batch.sequences; ++s) state.thresholds.set(call.ctx, s, settings);
   }
   if (state.thresholds.steered() && !state.training) {
     const ThresholdTable& of = state.thresholds;

@@ -1,5 +1,5 @@
-// A method: 25 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
-// become thresholds (2), and what training needs (10). The defaults are the dense model's, so a method
+// A method: 26 functions in four groups. What it is (6), how a row is scored and joined (7), how budgets
+// become thresholds (2), and what training needs (11). The defaults are the dense model's, so a method
 // answers only where it differs. Another method can answer some of the questions: a hybrid is a config
 // (skip/method_policy.h).
 #pragma once
@@ -91,16 +91,15 @@ struct MethodTraits {
   bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
   bool freezes_backbone = false;  // as the paper trains it: routers only
   bool scales_branch = false;     // blend() multiplies the branch by more than decision.gate
-  bool distills = false;          // unless set, the objective is distill: it learns from full depth
+  bool distills = false;          // unless the recipe sets an objective, training distils from full depth
   bool fits_at_end = false;       // finish() has something to fit
-  // Training draws who runs, and an arg-max of the same scores would run another share: thresholds that keep
-  // the share of training are stored at its end (infer/trained_rule.h).
+  // Training draws rows at random, and thresholding the same scores keeps another share. Thresholds that keep
+  // training's share are stored at the end (infer/trained_rule.h).
   bool keeps_density = false;
-  // Each row decides for itself by thresholds, so that these can be steered, and calibrated ones are unless
-  // it is asked otherwise (infer/calibrate.h).
+  // Each row is compared with a threshold, so calibration steers it by default (infer/calibrate.h).
   bool steers = false;
-  // What runs where no budget is asked for, and whether that leaves out anything that training left out, too.
-  const char* own_rule = "everything runs";
+  const char* own_rule = "everything runs";  // what runs where no budget is asked for
+  // Rows skip under the own rule, as in training. The end of training then compares the two shares.
   bool own_rule_skips = false;
 };
 
@@ -155,11 +154,10 @@ class Method {
   virtual float threshold_weight(const ModelConfig&, int64_t /*unit*/, SkippedKv) const { return 0; }
 
   // What training needs, in the order of a run.
-  // Throws a UserError where a value of the config does nothing because of another one, or where training
-  // would not train what the finished method runs. share: what every step keeps; NaN: it changes, or nothing
-  // learns.
+  // Throws a UserError if one value makes another useless, or if training and the finished method would run
+  // different things. share: what every step keeps; NaN: it changes, or nothing learns.
   virtual void check_training(float /*share*/) const {}
-  // The weights are a pretrained model's, not new ones: what is left to the method starts accordingly.
+  // Called when the weights are a pretrained model's: sets the start values for that.
   virtual void start_from_pretrained() {}
   // Measures what it needs to begin. It fills the fields measured() where they are empty, so that a run that
   // goes on takes them from its checkpoint.
@@ -169,13 +167,16 @@ class Method {
   // not the cross-entropy of the last layer: that loss.
   virtual Tensor penalty(Context&, const LossInput&) const { return {}; }
   virtual Tensor task_loss(Context&, const LossInput&) const { return {}; }
-  // What the pass of a micro-batch recorded, after its gradients; the first of a step is part 0. Then
-  // adjust() and, once the optimiser has stepped, after_step(): what follows from all of them.
+  // Called for each micro-batch after its gradients; the first is part 0. adjust(), figures() and
+  // after_step() then run once a step: the first two before the optimiser's step, the last one after it.
   virtual void observe(Context&, SkipState&, int64_t /*part*/) {}
   // The step's gradients of parameters(), in their order, before the optimiser takes them: views of what it
   // takes, f32 of the parameters' shapes, on the context's device.
   virtual void adjust(Context&, std::span<const Tensor> /*gradients*/) {}
-  virtual void after_step(Context&) {}
+  // Returns what after_step() has to know of the step: f32 (1) each, in the arena. They come to the host
+  // together with the step's own numbers.
+  virtual std::vector<Tensor> figures(Context&) { return {}; }
+  virtual void after_step(std::span<const float> /*figures*/) {}
   // After the last step: fits what follows from everything else that has learned. Returns what there is to
   // say about it.
   virtual std::string finish(Context&, const FinishInput&) { return {}; }

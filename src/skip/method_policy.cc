@@ -138,6 +138,13 @@ void MethodPolicy::check_training(bool learns) const {
          "falling");
   silent(options_.share == ShareRule::kSampled || options_.share_grid == plain.share_grid, "share_grid",
          "sampled");
+  if (options_.share == ShareRule::kSampled && !options_.share_grid.empty() &&
+      options_.share_end != plain.share_end)
+    fail(
+        "method.share_end ({:g}) does nothing with share: sampled, which draws from share_grid: leave it "
+        "out, "
+        "or set method.share",
+        options_.share_end);
   const bool fixed = options_.share == ShareRule::kFixed && learns;
   for (const Part& each : parts_) each.method->check_training(fixed ? options_.share_end : NAN);
 }
@@ -241,8 +248,21 @@ void MethodPolicy::adjust(Context& ctx, const ModelConfig& config, std::span<con
   }
 }
 
-void MethodPolicy::after_step(Context& ctx) {
-  for (const Part& each : parts_) each.method->after_step(ctx);
+std::vector<Tensor> MethodPolicy::figures(Context& ctx) {
+  std::vector<Tensor> all;
+  for (Part& each : parts_) {
+    const std::vector<Tensor> own = each.method->figures(ctx);
+    each.figures = own.size();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+void MethodPolicy::after_step(std::span<const float> figures) {
+  for (const Part& each : parts_) {
+    each.method->after_step(figures.first(each.figures));
+    figures = figures.subspan(each.figures);
+  }
 }
 
 bool MethodPolicy::fits_at_end() const {
@@ -355,7 +375,10 @@ Decision MethodPolicy::decide(Context& ctx, const UnitInput& input, PolicyState&
     mine.pass.block = decision;
     mine.pass.block_input = masks_block(mine) ? affine(ctx, input.h, 1.0f, 0.0f) : Tensor();
   }
-  if (mine.training || mine.pass.recording) mine.pass.units.push_back({input.index(), decision});
+  if (mine.training || mine.pass.recording) {
+    mine.pass.units.push_back({input.index(), decision});
+    mine.pass.units.back().decision.input = {};  // as large as all rows, and not asked for
+  }
   return decision;
 }
 

@@ -32,7 +32,7 @@ struct SkipOptions {
   template <class V>
   void visit(V& v) {
     v("score", score, "the method that rates the rows, if not the method itself");
-    v("decide", decide, "the method that decides who runs, if not the method itself");
+    v("decide", decide, "the method that decides which rows run, if not the method itself");
     v("blend", blend, "the method that blends the output, if not the method itself");
     v("objective_of", objective_of, "the method whose penalty is trained with, if not the method itself");
     v("skipped_kv", skipped_kv, "what later tokens see of a row that skipped attention");
@@ -96,7 +96,8 @@ class MethodPolicy final : public SkipPolicy {
   Tensor loss(Context& ctx, const LossInput& input) const;
   void observe(Context& ctx, SkipState& state, int64_t part);
   void adjust(Context& ctx, const ModelConfig& config, std::span<const Tensor> gradients);
-  void after_step(Context& ctx);
+  std::vector<Tensor> figures(Context& ctx);
+  void after_step(std::span<const float> figures);
   // Is there something to fit once everything else has learned? finish() does it, and returns what there is
   // to say about it.
   bool fits_at_end() const;
@@ -120,6 +121,7 @@ class MethodPolicy final : public SkipPolicy {
   struct Part {
     std::string name;
     std::unique_ptr<Method> method;
+    size_t figures = 0;  // how many the step's last figures() gave
   };
   MethodPolicy() = default;
   Method& part(const std::string& wanted) const;

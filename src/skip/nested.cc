@@ -57,7 +57,7 @@ struct NestedConfig {
     v("lists", lists, "share of the block multiply-adds that each list leaves, falling; beside the full one");
     v("layer", layer, "the head reads this layer's input; the layers before it always run");
     v("choice", choice,
-      "who chooses a row's list: the head; fixed, the budget for all rows alike; random, the two nearest "
+      "what chooses a row's list: the head; fixed, the budget for all rows alike; random, the two nearest "
       "lists by chance");
     v("alpha", alpha,
       "multiplies what a row's own state adds to its predictions; 0: all rows are the mean row");
@@ -106,6 +106,11 @@ class Nested final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
   void check(const ModelConfig& config) const override;
+  void check_training(float) const override {
+    if (config_.choice != ListChoice::kRandom && config_.seed != NestedConfig().seed)
+      fail("nested: seed ({}) is for choice: random, and does nothing with choice: {}: leave it out",
+           config_.seed, enum_names(config_.choice)[static_cast<size_t>(config_.choice)]);
+  }
   MethodTraits traits() const override {  // what a row has chosen cannot be resumed
     return {.resumes = false,
             .freezes_backbone = true,
@@ -358,6 +363,7 @@ RowSet some_rows(Context& ctx, int64_t rows, int64_t most) {
 Tensor Nested::penalty(Context& ctx, const LossInput& input) const {
   const auto& mine = input.state.of<NestedState>(*this);
   if (config_.head_weight == 0 || mine.plan.costs.lists == 0 || !mine.features) return {};
+  if (input.state.training.learns_text) return {};  // nothing to compare with
   if (!input.teacher.x)
     fail("nested: the head learns from the divergence from full depth: the objective must be distill");
   return squared_error(ctx, input, some_rows(ctx, input.output.x.dim(0), config_.regression_rows));

@@ -10,6 +10,7 @@
 #include "base/format.h"
 #include "model/transformer.h"
 #include "ops/linear/row_sums.h"
+#include "ops/linear/score_head.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/concatenate.h"
 #include "ops/rows/divide.h"
@@ -84,22 +85,21 @@ struct Market {
     avoidable += static_cast<double>(score.dim(0)) * avoided_madds_at(config, unit, rule, context);
   }
   // What must run in any case counts: protected units, keys and values that are projected all the same.
-  // -> of the shares 0.05, 0.10 … 0.95
-  std::array<float, kPricePoints> prices(Context& ctx) const;
+  // Returns the prices of the shares 0.05, 0.10 … 0.95, f32 (19).
+  Tensor prices(Context& ctx) const;
 };
 
 float share_of_point(int64_t point) {
   return static_cast<float>(point + 1) / static_cast<float>(kPricePoints + 1);
 }
 
-std::array<float, kPricePoints> Market::prices(Context& ctx) const {
+Tensor Market::prices(Context& ctx) const {
   const double fixed = total - avoidable;
-  std::array<float, kPricePoints> rest{}, prices{};
+  std::array<float, kPricePoints> rest{};
   for (size_t i = 0; i < rest.size(); ++i) {
     const double share = share_of_point(static_cast<int64_t>(i));
     rest[i] = static_cast<float>(std::clamp((share * total - fixed) / avoidable, 0.0, 1.0));
   }
-  const ArenaScope scope(ctx);
   const Tensor values = concatenate(ctx, scores);
   Tensor weights = Tensor::empty(ctx, DType::kF32, values.shape());
   int64_t begin = 0;
@@ -108,8 +108,7 @@ std::array<float, kPricePoints> Market::prices(Context& ctx) const {
     fill(ctx, place, costs[i]);
     begin += scores[i].dim(0);
   }
-  copy_to_host(ctx, weighted_quantile(ctx, divide(ctx, values, weights), weights, rest), prices);
-  return prices;
+  return weighted_quantile(ctx, divide(ctx, values, weights), weights, rest);
 }
 
 class Priced final : public Method {
@@ -158,25 +157,52 @@ class Priced final : public Method {
   void score(UnitCall& call, Decision& decision) const override {
     const UnitInput& input = call.input;
     const PricedRouter& router = routers_[static_cast<size_t>(input.index())];
-    const Tensor x = router_input(call);
-    if (!call.ctx.tape()) decision.input = x;
+    const bool shared = shares_input(call, decision);
+    Tensor x = router_input(call, shared);
+    if (shared || !call.ctx.tape()) decision.input = x;
+    if (shared && config_.detached) x = detach(x);
+    const bool pulls = call.state.training && config_.hold_budget;
+    if (pulls && !x.gradient()) {
+      const ScoreHead head = score_head(call.ctx, x, router.weight, router.bias, cost_of(call, decision));
+      decision.score = head.score;
+      pull_of(call) = {head.weight_pull, head.bias_pull};
+      return;
+    }
     decision.score = apply(call.ctx, Unary::kSigmoid, scalar_head(call.ctx, x, router.weight, router.bias));
-    if (call.state.training && config_.hold_budget) keep_pull(call, x, decision);
+    if (pulls) keep_pull(call, x, decision);
   }
   RowSet decide(UnitCall& call, const Decision& decision) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;
   void adjust(Context& ctx, std::span<const Tensor> gradients) override;
-  void after_step(Context& ctx) override;
+  std::vector<Tensor> figures(Context& ctx) override;
+  void after_step(std::span<const float> figures) override;
 
  private:
+  // Keys and values of every row are made from what attention's router reads: in training on a GPU that is
+  // one norm.
+  static bool shares_input(const UnitCall& call, const Decision& decision) {
+    const UnitInput& input = call.input;
+    const Context& ctx = call.ctx;
+    return input.unit == Unit::kAttention && decision.skipped_kv == SkippedKv::kProject && ctx.tape() &&
+           ctx.tape()->recording() && input.model.config.norm_placement != NormPlacement::kAfter &&
+           activation_type(ctx, input.model, input.layer, input.unit) == DType::kBF16;
+  }
   // What a router reads. Detached, nothing that made it learns from the router: the residual stream and the
-  // unit's norm.
-  Tensor router_input(UnitCall& call) const {
+  // unit's norm. shared: the branch reads it too, and learns.
+  Tensor router_input(UnitCall& call, bool shared) const {
     Context& ctx = call.ctx;
     const UnitInput& input = call.input;
-    const RecordingScope scope(ctx, ctx.tape() && ctx.tape()->recording() && !config_.detached);
+    const RecordingScope scope(ctx, ctx.tape() && ctx.tape()->recording() && (shared || !config_.detached));
     return unit_input(ctx, input.model, input.layer, input.unit, input.h,
                       activation_type(ctx, input.model, input.layer, input.unit));
+  }
+  float cost_of(const UnitCall& call, const Decision& decision) const {
+    const UnitInput& input = call.input;
+    return static_cast<float>(
+        unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context));
+  }
+  Pull& pull_of(const UnitCall& call) const {
+    return call.state.of<PricedState>(*this).pull[static_cast<size_t>(call.input.index())];
   }
   void keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const;
   float price_now(float share) const {
@@ -205,15 +231,12 @@ RowSet Priced::decide(UnitCall& call, const Decision& decision) const {
 // The gradient of Σ c·s over the rows, to the router's weight and bias. x: (rows, width)
 void Priced::keep_pull(UnitCall& call, const Tensor& x, const Decision& decision) const {
   Context& ctx = call.ctx;
-  const UnitInput& input = call.input;
-  const auto cost = static_cast<float>(
-      unit_cost(input.model.config, input.index(), decision.skipped_kv, config_.cost_context));
   const RecordingScope quiet(ctx, false);
   const Tensor& s = decision.score;
-  const Tensor slope = multiply(ctx, affine(ctx, s, cost, 0.0f), affine(ctx, s, -1.0f, 1.0f))  // c · s(1 − s)
-                           .reshape({x.dim(0), 1});
-  call.state.of<PricedState>(*this).pull[static_cast<size_t>(input.index())] = {
-      transposed_product(ctx, slope, x), sum_rows(ctx, slope)};
+  const Tensor slope =
+      multiply(ctx, affine(ctx, s, cost_of(call, decision), 0.0f), affine(ctx, s, -1.0f, 1.0f))
+          .reshape({x.dim(0), 1});  // c · s(1 − s)
+  pull_of(call) = {transposed_product(ctx, slope, x), sum_rows(ctx, slope)};
 }
 
 void Priced::observe(Context& ctx, SkipState& state, int64_t part) {
@@ -261,10 +284,16 @@ void Priced::adjust(Context& ctx, std::span<const Tensor> gradients) {
   }
 }
 
+std::vector<Tensor> Priced::figures(Context& ctx) {
+  if (market_.scores.empty()) return {};
+  const Tensor prices = market_.prices(ctx);
+  std::vector<Tensor> each;
+  for (int64_t i = 0; i < prices.numel(); ++i) each.push_back(prices.rows(i, 1));
+  return each;
+}
+
 // The prices move towards those that would have kept exactly their shares of this step.
-void Priced::after_step(Context& ctx) {
-  if (market_.scores.empty()) return;
-  const std::array<float, kPricePoints> now = market_.prices(ctx);
+void Priced::after_step(std::span<const float> now) {
   for (size_t i = 0; i < now.size(); ++i) {
     float& tracked = prices_[i];
     tracked = tracked == kUnseen ? now[i] : now[i] + config_.price_decay * (tracked - now[i]);
@@ -318,7 +347,7 @@ void Priced::prepare(Context& ctx, const PrepareInput& input) {
     market.add_skippable(config, unit, scalar(ctx, static_cast<float>(score)), input.skipped_kv,
                          config_.cost_context);
   }
-  if (!market.scores.empty()) prices_ = market.prices(ctx);
+  if (!market.scores.empty()) copy_to_host(ctx, market.prices(ctx), prices_);
 }
 
 }  // namespace

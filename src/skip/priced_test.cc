@@ -38,7 +38,7 @@ void train_part(Rig& rig, const Rows& rows, float share, int64_t part) {
 
 void train_step(Rig& rig, const Rows& rows, float share) {
   train_part(rig, rows, share, 0);
-  rig.policy->after_step(rig.ctx);
+  after_step(rig);
 }
 
 TEST(Priced, CostsByHand) {
@@ -137,7 +137,7 @@ TEST(Priced, ThePriceIsThatOfTheWholeStep) {
   train_part(parts, random_rows({25}, 3), 0.7f, 0);  // not finite, say
   train_part(parts, first, 0.7f, 0);
   train_part(parts, second, 0.7f, 1);
-  parts.policy->after_step(parts.ctx);
+  after_step(parts);
   train_step(alone, second, 0.7f);
   EXPECT_EQ(prices_of(parts), prices_of(whole));
   EXPECT_NE(prices_of(alone), prices_of(whole));

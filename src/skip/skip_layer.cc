@@ -3,12 +3,14 @@
 #include <array>
 
 #include "base/format.h"
+#include "model/transformer.h"
 #include "ops/linear/linear.h"
 #include "ops/rows/assign.h"
 #include "ops/rows/mask_rows.h"
 #include "ops/rows/noise.h"
 #include "ops/rows/pointwise.h"
 #include "ops/rows/reduce.h"
+#include "ops/rows/rms_norm.h"
 #include "ops/rows/scale_rows.h"
 #include "skip/methods.h"
 #include "tensor/rows.h"
@@ -41,6 +43,11 @@ struct SkipLayerConfig {
   }
 };
 
+struct SkipLayerState final : MethodState {
+  int64_t routed = -1;   // the layer whose router's product was the norm's (rms_norm_routed) in this pass
+  ScaledThrough scaled;  // eq. 4 of the block before, which the next such router applies
+};
+
 class SkipLayer final : public Method {
  public:
   explicit SkipLayer(Units units) { config_.units = units; }
@@ -69,20 +76,18 @@ class SkipLayer final : public Method {
             .own_rule_skips = true};
   }
 
+  std::unique_ptr<MethodState> make_state(Context&, const ModelConfig&, int64_t) const override {
+    return std::make_unique<SkipLayerState>();
+  }
+  void begin(Context&, const Model&, const Batch&, SkipState& state) const override {
+    state.of<SkipLayerState>(*this) = {};
+  }
+
   // decision.score: probability of running, from the noisy logits in training.
   void score(UnitCall& call, Decision& decision) const override {
     if (!asks(call.input)) return;
     Context& ctx = call.ctx;
-    const Tensor& weight =
-        routers_[static_cast<size_t>(config_.units == Units::kBoth ? call.input.index() : call.input.layer)];
-    Tensor logits = linear(ctx, call.input.h, weight);  // (rows, 2): skip, run; of a sigmoid (rows, 1)
-    if (config_.router != RouterKind::kSigmoid) {
-      Tensor run_less_skip = Tensor::empty(ctx, DType::kF32, {2}), first = run_less_skip.rows(0, 1);
-      fill(ctx, run_less_skip, 1.0f);
-      fill(ctx, first, -1.0f);
-      logits = linear(ctx, logits, run_less_skip.reshape({1, 2}));
-    }
-    Tensor difference = logits.reshape({logits.dim(0)});
+    Tensor difference = routes(call, call.input.layer) ? routed_product(call, decision) : product(call);
     if (config_.router == RouterKind::kGumbel && call.state.training) {
       // The difference of two Gumbel noises is logistic.
       const Batch& batch = call.input.batch;
@@ -115,9 +120,7 @@ class SkipLayer final : public Method {
     for (const UnitRecord& unit : input.state.pass.units) {
       const Tensor& p = unit.decision.score;
       if (!p || (config_.units == Units::kBlock && unit.unit % 2 == 1)) continue;
-      const Tensor soft = mean_rows(ctx, p),
-                   ran = mean_rows(ctx, row_mask(ctx, unit.decision.kept, p.dim(0)));
-      const Tensor r = weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
+      const Tensor r = kept_share(ctx, unit.decision.kept, p);
       terms.push_back(apply(ctx, Unary::kSquare, affine(ctx, r, 1.0f, -input.state.training.share)));
     }
     if (terms.empty()) return {};
@@ -129,12 +132,60 @@ class SkipLayer final : public Method {
     return (input.unit == Unit::kFfn) == (config_.units == Units::kFfn) || config_.units == Units::kBoth;
   }
 
+  const Tensor& router_of(const UnitInput& input) const {
+    return routers_[static_cast<size_t>(config_.units == Units::kBoth ? input.index() : input.layer)];
+  }
+
+  // Of running less that of skipping, f32 (rows).
+  Tensor product(UnitCall& call) const {
+    Context& ctx = call.ctx;
+    Tensor logits = linear(ctx, call.input.h, router_of(call.input));  // (rows, 2): skip, run; of a sigmoid
+                                                                       // (rows, 1)
+    if (config_.router != RouterKind::kSigmoid) {
+      Tensor run_less_skip = Tensor::empty(ctx, DType::kF32, {2}), first = run_less_skip.rows(0, 1);
+      fill(ctx, run_less_skip, 1.0f);
+      fill(ctx, first, -1.0f);
+      logits = linear(ctx, logits, run_less_skip.reshape({1, 2}));
+    }
+    return logits.reshape({logits.dim(0)});
+  }
+
+  // In training on a GPU the router of a block reads its rows where attention's norm does, and the scaling of
+  // the block before is in the same gradient: one pass over all rows, forward and back. Is it so in this
+  // layer?
+  bool routes(const UnitCall& call, int64_t layer) const {
+    const Context& ctx = call.ctx;
+    const Model& model = call.input.model;
+    return config_.units == Units::kBlock && config_.router == RouterKind::kGumbel && call.state.training &&
+           ctx.tape() && ctx.tape()->recording() && call.input.h.gradient() && !call.input.present &&
+           model.config.norm_placement != NormPlacement::kAfter &&
+           activation_type(ctx, model, layer, Unit::kAttention) == DType::kBF16;
+  }
+  Tensor routed_product(UnitCall& call, Decision& decision) const {
+    const UnitInput& input = call.input;
+    const ModelConfig& config = input.model.config;
+    auto& mine = call.state.of<SkipLayerState>(*this);
+    const RoutedRows rows = rms_norm_routed(
+        call.ctx, input.h, input.model.weights.blocks[static_cast<size_t>(input.layer)].attention_norm,
+        {config.norm_eps, config.norm_weight_offset}, router_of(input), mine.scaled);
+    mine.scaled = {};
+    mine.routed = input.layer;
+    decision.input = rows.normed;
+    return rows.logit;
+  }
+
   // Eq. 4 over the unit's output with its residual: run, F(x) · g₁; skipped, x · g₀. Gumbel scales the
   // gradient only.
   void scale(UnitCall& call, const Decision& decision, Tensor& h) const {
     if (!decision.score || (config_.router == RouterKind::kGumbel && !call.state.training)) return;
     Context& ctx = call.ctx;
     const Tensor ran = row_mask(ctx, decision.kept, call.rows());
+    auto& mine = call.state.of<SkipLayerState>(*this);
+    const int64_t layer = call.input.layer;
+    if (mine.routed == layer && layer + 1 < call.input.model.config.layers && routes(call, layer + 1)) {
+      mine.scaled = {decision.score, ran};
+      return;
+    }
     const Tensor chosen = add(ctx, multiply(ctx, decision.score, affine(ctx, ran, 2.0f, -1.0f)),
                               affine(ctx, ran, -1.0f, 1.0f));  // p where it ran, 1 − p where not
     assign(

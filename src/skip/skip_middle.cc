@@ -9,11 +9,9 @@
 #include "ops/rows/assign.h"
 #include "ops/rows/concatenate.h"
 #include "ops/rows/pointwise.h"
-#include "ops/rows/read_scalars.h"
 #include "ops/rows/reduce.h"
 #include "ops/rows/select_rows.h"
 #include "skip/methods.h"
-#include "tensor/arena.h"
 #include "tensor/tape.h"
 
 namespace fathom {
@@ -122,7 +120,8 @@ class SkipMiddle final : public Method {
   SkippedKv skipped_kv(bool) const override { return SkippedKv::kHide; }
   Tensor penalty(Context& ctx, const LossInput& input) const override;
   void observe(Context& ctx, SkipState& state, int64_t part) override;
-  void after_step(Context& ctx) override;
+  std::vector<Tensor> figures(Context& ctx) override;
+  void after_step(std::span<const float> figures) override;
 
  private:
   bool has_key_bias() const { return config_.gate_axis == GateAxis::kKey; }
@@ -300,23 +299,27 @@ void SkipMiddle::observe(Context&, SkipState& state, int64_t part) {
   }
 }
 
-void SkipMiddle::after_step(Context& ctx) {
-  const ArenaScope scope(ctx);
-  std::vector<size_t> blocks;
-  std::vector<Tensor> figures;  // mean and variance of each of them
-  for (size_t block = 0; block < seen_.size(); ++block) {
-    if (seen_[block].empty()) continue;
-    const Tensor g = concatenate(ctx, seen_[block]);
-    blocks.push_back(block);
+// Mean and variance of g in each block that was judged.
+std::vector<Tensor> SkipMiddle::figures(Context& ctx) {
+  std::vector<Tensor> figures;
+  for (const std::vector<Tensor>& parts : seen_) {
+    if (parts.empty()) continue;
+    const Tensor g = concatenate(ctx, parts);
     figures.insert(figures.end(), {mean_rows(ctx, g), variance_rows(ctx, g)});
   }
-  const std::vector<Scalar> read = read_scalars(ctx, figures);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const float target = mean_target(blocks[i]);
-    update(of_mean_[blocks[i]], read[2 * i].as_float() - target);
-    update(of_variance_[blocks[i]], read[2 * i + 1].as_float() - target * (1 - target));
+  return figures;
+}
+
+void SkipMiddle::after_step(std::span<const float> figures) {
+  const bool any = !figures.empty();
+  for (size_t block = 0; block < seen_.size(); ++block) {
+    if (seen_[block].empty()) continue;
+    const float target = mean_target(block);
+    update(of_mean_[block], figures[0] - target);
+    update(of_variance_[block], figures[1] - target * (1 - target));
+    figures = figures.subspan(2);
   }
-  if (!blocks.empty()) started_ = 1;  // after the last block: all of them begin alike
+  if (any) started_ = 1;  // after the last block: all of them begin alike
 }
 
 }  // namespace

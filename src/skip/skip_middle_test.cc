@@ -174,7 +174,7 @@ std::vector<Step> steps(const std::string& extra, const std::vector<std::vector<
     step.penalty =
         trainer.run(rows, {}, false, nullptr, state.get()).loss - without.run(rows, {}, false).loss;
     rig.policy->observe(rig.ctx, *state, 0);
-    rig.policy->after_step(rig.ctx);
+    after_step(rig);
     state->pass.units.clear();
     const std::vector<float*> values = rig.policy->controllers();
     step.mean = {*values[1], *values[4]};
@@ -240,7 +240,7 @@ TEST(SkipMiddle, AllMovingAveragesStartAlike) {
   const std::unique_ptr<SkipState> state = rig.make_state(2);
   trainer.run(random_rows({8, 3}), {}, false, nullptr, state.get());
   rig.policy->observe(rig.ctx, *state, 0);
-  rig.policy->after_step(rig.ctx);
+  after_step(rig);
   state->pass.units.clear();
   const std::vector<float*> values = rig.policy->controllers();  // started; value, short, long of each
   const float distances[] = {-0.25f, -0.25f, 0, -0.25f};         // both means, both variances

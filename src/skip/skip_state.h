@@ -8,6 +8,7 @@
 
 #include "model/policy.h"
 #include "skip/steering.h"
+#include "skip/threshold_fit.h"
 
 namespace fathom {
 
@@ -63,14 +64,6 @@ class ThresholdTable {
   int64_t budgets_ = 0, steered_ = 0, drafts_ = 0;  // slots that have thresholds, steered ones; that draft
 };
 
-// Calibration of methods that have one threshold per unit. One pass through the network finds them in order:
-// each is a quantile of the scores that rows have when the units before it have already skipped.
-struct ThresholdFit {
-  float share = 0;                 // of each unit's rows that is to skip
-  std::vector<float> thresholds;   // (2L), −∞ where a unit was not asked
-  std::vector<float> shares = {};  // (2L): of each unit, instead of the one for all
-};
-
 // What happened at a unit, for objectives, replay and pictures.
 struct UnitRecord {
   int64_t unit = 0;  // 2 · layer + (0: attention, 1: FFN)
@@ -98,6 +91,7 @@ struct TrainingStep {
   uint64_t seed = 0;
   int64_t step = 0;
   float share = 1;  // how much training asks to keep at this step: the papers' b, P, capacity, our β
+  bool learns_text = false;  // a step of a run that distils, without its teacher
   explicit operator bool() const { return on; }
 };
 

@@ -76,6 +76,17 @@ class InfluenceDrop final : public StaticDrop {
       fail("{}: drop_share must be between 0 and 1, got {}", name_, config_.drop_share);
   }
 
+  void check_training(float) const override {
+    const InfluenceConfig plain;
+    const auto silent = [&](bool same, const char* key, const char* by) {
+      if (!same) fail("{}: {} does nothing beside {}: leave it out", name_, key, by);
+    };
+    const bool listed = !config_.drop.empty();
+    silent(!listed || config_.count == plain.count, "count", "drop");
+    silent((!listed && config_.count == 0) || config_.drop_share == plain.drop_share, "drop_share",
+           listed ? "drop" : "count");
+  }
+
   void prepare(Context& ctx, const PrepareInput& input) override {
     if (!config_.drop.empty()) return;
     const int64_t layers = input.model.config.layers;
@@ -180,6 +191,12 @@ class HarmOrderDrop final : public StaticDrop {
   }
 
   void check_training(float share) const override {
+    if (config_.search == OrderSearch::kOnce && config_.greedy_until != HarmOrderConfig().greedy_until)
+      fail(
+          "harm_order: greedy_until ({:g}) is for search: greedily, and does nothing with search: once: "
+          "leave "
+          "it out",
+          config_.greedy_until);
     constexpr float kSame = 1e-6f;
     if (config_.drop.empty() && std::abs(share - config_.kept) > kSame)
       fail(

@@ -1,4 +1,4 @@
-// What steered thresholds (ops/rows/steer_rows.h) remember of each sequence's rows: who ran, by position and
+// What steered thresholds (ops/rows/steer_rows.h) remember of each sequence: which rows ran, by position and
 // unit.
 #pragma once
 

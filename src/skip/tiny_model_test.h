@@ -15,6 +15,7 @@
 #include "model/load.h"
 #include "model/transformer.h"
 #include "model/weights.h"
+#include "ops/rows/read_scalars.h"
 #include "ops/rows/steer_rows.h"
 #include "skip/method_policy.h"
 #include "tensor/arena.h"
@@ -263,6 +264,15 @@ inline void adjust_gradients(Rig& rig, std::span<std::vector<float>> gradients) 
     tensors.push_back(Tensor::from(rig.ctx, each, {static_cast<int64_t>(each.size())}));
   rig.policy->adjust(rig.ctx, rig.model.config, tensors);
   for (size_t i = 0; i < gradients.size(); ++i) copy_to_host(rig.ctx, tensors[i], gradients[i]);
+}
+
+// What follows the optimiser's step.
+inline void after_step(Rig& rig) {
+  const ArenaScope scope(rig.ctx);
+  std::vector<float> figures;
+  for (const Scalar& figure : read_scalars(rig.ctx, rig.policy->figures(rig.ctx)))
+    figures.push_back(figure.as_float());
+  rig.policy->after_step(figures);
 }
 
 // Sequences in a cache.

@@ -254,7 +254,7 @@ inline std::vector<float> numbers_of(const std::string& json, Device device = De
         trainer.run(random_rows({11, 8}, static_cast<uint64_t>(step)), options, true, nullptr, state.get());
     rig.policy->observe(rig.ctx, *state, 0);
     adjust_gradients(rig, std::span(trained.gradients).subspan(trainer.backbone()));
-    rig.policy->after_step(rig.ctx);
+    after_step(rig);
     state->pass.units.clear();
     all.push_back(static_cast<float>(trained.loss));
     for (const auto& gradient : trained.gradients) take(gradient);

@@ -3,6 +3,7 @@
 
 #include "tensor/arena.h"
 #include "tensor/cuda.h"
+#include "tensor/guarded.h"
 
 namespace fathom {
 
@@ -12,6 +13,11 @@ Context::Context(ContextOptions options)
       pool_(options.threads > 0 ? options.threads : default_threads()),
       comm_(std::make_unique<Comm>()),
       arena_(std::make_shared<Arena>(options.device)) {
+  if (device_ == Device::kGuarded) {
+    pool_.run([](int thread) {
+      if (thread > 0) open_guarded_for_thread();
+    });
+  }
   if (device_ != Device::kCuda) return;
   if constexpr (kHasCuda) {
     cuda_ = make_cuda_handle(options.device_index);

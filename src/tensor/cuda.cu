@@ -150,7 +150,8 @@ void cuda_use(CudaHandle& handle) {
   use_device(handle.device);
 }
 
-// Bytes of the host are in CUDA's own memory when cudaMemcpyAsync returns: the caller may change them.
+// Bytes of the host that are not page-locked are in CUDA's own memory when cudaMemcpyAsync returns: the
+// caller may change them.
 void cuda_copy(CudaHandle& handle, void* to, const void* from, size_t bytes) {
   if (bytes > 0) cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle.stream), "cudaMemcpy");
 }

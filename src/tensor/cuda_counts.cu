@@ -5,10 +5,38 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tensor/cuda_idle.h"
 #include "tensor/cuda_util.cuh"
 #include "tensor/tensor.h"
 
 namespace fathom {
+
+// Pairs of events in a stream: the first when the host begins to wait for a count, behind all that was queued
+// before, the second when it goes on. The time between them is the time in which the device had nothing to
+// do.
+class IdleTimes {
+ public:
+  ~IdleTimes() {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  void mark(cudaStream_t stream) {
+    events_.emplace_back();
+    cuda_check(cudaEventCreate(&events_.back()), "cudaEventCreate");
+    cuda_check(cudaEventRecord(events_.back(), stream), "cudaEventRecord");
+  }
+  double seconds() const {  // after the stream has been waited for
+    double sum = 0;
+    for (size_t i = 0; i + 1 < events_.size(); i += 2) {
+      float milliseconds = 0;
+      cuda_check(cudaEventElapsedTime(&milliseconds, events_[i], events_[i + 1]), "cudaEventElapsedTime");
+      sum += milliseconds / 1e3;
+    }
+    return sum;
+  }
+
+ private:
+  std::vector<cudaEvent_t> events_;
+};
 
 // Hands out slots: a count on the device, and its word on the host. A slot that comes back may be handed out
 // again while kernels that use it are still queued: on the device the stream's order keeps them apart, on the
@@ -43,6 +71,10 @@ class CountPool {
       if (pages_[i].holds(device)) free_.push_back(i * kPage + pages_[i].index_of(device));
     }
   }
+
+  IdleTimes* idle() { return idle_.get(); }  // null: not measured
+  void measure_idle() { idle_ = std::make_unique<IdleTimes>(); }
+  std::unique_ptr<IdleTimes> take_idle() { return std::move(idle_); }
 
   // A slot that is handed out; its `device` is null where the pointer is not from here.
   Slot find(const int32_t* device) {
@@ -86,6 +118,7 @@ class CountPool {
   std::mutex mutex_;
   std::vector<Page> pages_;
   std::vector<size_t> free_;
+  std::unique_ptr<IdleTimes> idle_;
 };
 
 namespace {
@@ -100,35 +133,48 @@ std::shared_ptr<int32_t> owned(const std::shared_ptr<CountPool>& pool, int32_t* 
   return {count, [pool](int32_t* slot) { pool->give_back(slot); }};
 }
 
-CountPool::Slot take_slot(CudaHandle& handle, int32_t known) {
+CountPool& pool_of(CudaHandle& handle) {
   if (!handle.counts) handle.counts = std::make_shared<CountPool>();
-  return handle.counts->take(known);
+  return *handle.counts;
 }
 
-// Until the selection has run. The stream is asked now and then: an error there would be waited for in vain.
-int32_t wait_for(CudaHandle& handle, const CountPool::Slot& slot) {
-  if (slot.known >= 0) return slot.known;
+bool is_written(const CountPool::Slot& slot) {
   const volatile uint64_t* word = slot.host;
-  for (int polls = 1;; ++polls) {
-    const uint64_t read = *word;
-    if ((read ^ slot.tag) >> 32 == 0) return static_cast<int32_t>(static_cast<uint32_t>(read));
+  return (*word ^ slot.tag) >> 32 == 0;
+}
+
+// The stream is asked now and then: an error there would be waited for in vain.
+void poll(CudaHandle& handle, const CountPool::Slot& slot) {
+  for (int polls = 1; !is_written(slot); ++polls) {
     if (polls % 1000 != 0) continue;
     const cudaError_t state = cudaStreamQuery(handle.stream);
     if (state == cudaErrorNotReady) continue;
     cuda_check(state, "a CUDA kernel before a count of rows");
-    if ((*word ^ slot.tag) >> 32 != 0) throw std::runtime_error("a count of rows that no kernel has written");
+    if (!is_written(slot)) throw std::runtime_error("a count of rows that no kernel has written");
   }
+}
+
+// Until the selection has run.
+int32_t wait_for(CudaHandle& handle, const CountPool::Slot& slot) {
+  if (slot.known >= 0) return slot.known;
+  if (!is_written(slot)) {
+    IdleTimes* const idle = handle.counts->idle();
+    if (idle) idle->mark(handle.stream);
+    poll(handle, slot);
+    if (idle) idle->mark(handle.stream);
+  }
+  return static_cast<int32_t>(static_cast<uint32_t>(*static_cast<const volatile uint64_t*>(slot.host)));
 }
 
 }  // namespace
 
 std::shared_ptr<int32_t> cuda_count(CudaHandle& handle) {
-  int32_t* slot = take_slot(handle, -1).device;  // makes the pool
+  int32_t* slot = pool_of(handle).take(-1).device;  // makes the pool
   return owned(handle.counts, slot);
 }
 
 std::shared_ptr<int32_t> cuda_count(CudaHandle& handle, int32_t known) {
-  int32_t* slot = take_slot(handle, known).device;
+  int32_t* slot = pool_of(handle).take(known).device;
   const std::shared_ptr<int32_t> count = owned(handle.counts, slot);
   set_count<<<1, 1, 0, handle.stream>>>(slot, known);
   check_launch("known_count");
@@ -156,6 +202,16 @@ int64_t present_rows(CudaBackend dev, const Tensor& t) {
 int64_t bound(CudaBackend dev, const Tensor& t) {
   const int64_t rows = present_rows(dev, t);
   return std::min((rows + kRowTile - 1) / kRowTile * kRowTile, t.dim(0));
+}
+
+void cuda_measure_idle(CudaHandle& handle) {
+  pool_of(handle).measure_idle();
+}
+
+double cuda_idle_seconds(CudaHandle& handle) {
+  cuda_wait(handle);
+  const std::unique_ptr<IdleTimes> times = pool_of(handle).take_idle();
+  return times ? times->seconds() : 0;
 }
 
 }  // namespace fathom

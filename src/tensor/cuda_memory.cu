@@ -3,13 +3,12 @@
 // for it after an allocation, and it waits for them before a free. The host never waits.
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <map>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/out_of_memory.h"
 #include "tensor/cuda_util.cuh"
 
 namespace fathom {
@@ -56,18 +55,10 @@ int current_device() {
   return thread_device;
 }
 
-std::string size_text(size_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  char text[32];
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.1f MiB" : "%.1f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
-}
-
 [[noreturn]] void out_of_memory(size_t bytes) {
   size_t free = 0, total = 0;
   cudaMemGetInfo(&free, &total);
-  throw UserError("out of GPU memory: " + size_text(bytes) + " wanted, " + size_text(free) + " of " +
-                  size_text(total) + " are free; lower batch or context, or set recompute");
+  throw OutOfMemory("GPU", bytes, free, total);
 }
 
 void* take(DeviceMemory& memory, size_t bytes) {
@@ -152,10 +143,11 @@ std::shared_ptr<void> cuda_allocate_uninitialised(size_t bytes) {
 
 std::shared_ptr<void> cuda_host_memory(size_t bytes) {
   void* memory = nullptr;
+  current_device();  // of a thread that has used no handle: not always the first
   const cudaError_t error = cudaHostAlloc(&memory, std::max<size_t>(bytes, 1), cudaHostAllocDefault);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // or a later call would report it again
-    throw UserError("out of memory: " + size_text(bytes) + " of page-locked memory wanted");
+    throw OutOfMemory("page-locked", bytes);
   }
   cuda_check(error, "cudaHostAlloc");
   return {memory, [](void* p) { cudaFreeHost(p); }};

@@ -8,6 +8,8 @@
 #include <mutex>
 
 #include "base/format.h"
+#include "base/out_of_memory.h"
+#include "tensor/guarded_limit.h"
 
 namespace fathom {
 namespace {
@@ -27,26 +29,29 @@ class GuardedMemory {
   void* take(size_t bytes) {
     const size_t size =
         (std::max<size_t>(bytes, 1) + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
-    const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(free_.begin(), free_.end(), [&](const auto& gap) { return gap.second >= size; });
-    if (found == free_.end()) fail("out of guarded memory: {} bytes wanted", bytes);
+    const std::lock_guard guard(mutex_);
+    const size_t left = limit_ - std::min(limit_, held_);
+    const auto fits = [&](const auto& gap) { return gap.second >= size; };
+    const auto found = size > left ? free_.end() : std::find_if(free_.begin(), free_.end(), fits);
+    if (found == free_.end()) throw OutOfMemory("guarded", bytes, left, limit_);
     const auto [begin, room] = *found;
     free_.erase(found);
     if (room > size) free_[begin + size] = room - size;
     if (begin + size > used_) grow(begin + size);
-    set(PROT_READ | PROT_WRITE);
+    unlock();
     std::memset(data_ + begin, 0, size);
-    if (open_ == 0) set(PROT_NONE);
+    lock();
     sizes_[begin] = size;
+    held_ += size;
     return data_ + begin;
   }
 
   void give_back(void* block) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(mutex_);
     const auto begin = static_cast<size_t>(static_cast<std::byte*>(block) - data_);
     const auto taken = sizes_.find(begin);
     auto gap = free_.emplace(begin, taken->second).first;
+    held_ -= taken->second;
     sizes_.erase(taken);
     if (const auto next = std::next(gap); next != free_.end() && gap->first + gap->second == next->first) {
       gap->second += next->second;
@@ -59,13 +64,27 @@ class GuardedMemory {
     }
   }
 
+  size_t held() {
+    const std::lock_guard guard(mutex_);
+    return held_;
+  }
+  void limit(size_t bytes) {
+    const std::lock_guard guard(mutex_);
+    limit_ = bytes;
+  }
+
   void open() {
-    const std::lock_guard lock(mutex_);
-    if (open_++ == 0) set(PROT_READ | PROT_WRITE);
+    if (key_ >= 0) return unlock();
+    const std::lock_guard guard(mutex_);
+    unlock();
   }
   void close() {
-    const std::lock_guard lock(mutex_);
-    if (--open_ == 0) set(PROT_NONE);
+    if (key_ >= 0) return lock();
+    const std::lock_guard guard(mutex_);
+    lock();
+  }
+  void open_thread() {  // without a key it is open while any thread has opened it
+    if (key_ >= 0) unlock();
   }
 
  private:
@@ -74,13 +93,30 @@ class GuardedMemory {
     if (memory == MAP_FAILED) fail("cannot reserve addresses for the guarded device");
     data_ = static_cast<std::byte*>(memory);
     free_[0] = kReserved;
+    const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (key >= 0 && pkey_mprotect(data_, kReserved, PROT_READ | PROT_WRITE, key) == 0) key_ = key;
   }
   void grow(size_t bytes) {
     used_ = (bytes + kStep - 1) / kStep * kStep;
-    if (open_ > 0) set(PROT_READ | PROT_WRITE);
+    if (key_ < 0 && open_ > 0) set(PROT_READ | PROT_WRITE);
   }
   void set(int protection) {
     if (used_ > 0 && mprotect(data_, used_, protection) != 0) fail("mprotect failed on the guarded device");
+  }
+  // For the calling thread, where the processor has protection keys; otherwise for the process.
+  void unlock() {
+    if (key_ >= 0) {
+      if (thread_open_++ == 0) pkey_set(key_, 0);
+    } else if (open_++ == 0) {
+      set(PROT_READ | PROT_WRITE);
+    }
+  }
+  void lock() {
+    if (key_ >= 0) {
+      if (--thread_open_ == 0) pkey_set(key_, PKEY_DISABLE_ACCESS);
+    } else if (--open_ == 0) {
+      set(PROT_NONE);
+    }
   }
 
   std::mutex mutex_;
@@ -88,8 +124,14 @@ class GuardedMemory {
   size_t used_ = 0;                 // of the reserve, from its beginning: what is opened and closed
   std::map<size_t, size_t> free_;   // gaps: begin, size
   std::map<size_t, size_t> sizes_;  // blocks that are out: begin, size
+  size_t held_ = 0;                 // of those
+  size_t limit_ = kReserved;
+  int key_ = -1;  // protection key of the reserve: opening and closing it is no system call
   int open_ = 0;
+  static thread_local int thread_open_;
 };
+
+thread_local int GuardedMemory::thread_open_ = 0;
 
 }  // namespace
 
@@ -98,12 +140,28 @@ std::shared_ptr<void> guarded_allocate(size_t bytes) {
           [](void* block) { GuardedMemory::of_process().give_back(block); }};
 }
 
+size_t guarded_bytes() {
+  return GuardedMemory::of_process().held();
+}
+
+GuardedLimit::GuardedLimit(size_t bytes) {
+  GuardedMemory::of_process().limit(bytes);
+}
+
+GuardedLimit::~GuardedLimit() {
+  GuardedMemory::of_process().limit(kReserved);
+}
+
 GuardedAccess::GuardedAccess() {
   GuardedMemory::of_process().open();
 }
 
 GuardedAccess::~GuardedAccess() {
   GuardedMemory::of_process().close();
+}
+
+void open_guarded_for_thread() {
+  GuardedMemory::of_process().open_thread();
 }
 
 }  // namespace fathom

@@ -10,7 +10,8 @@ namespace fathom {
 // 64-byte aligned, zeroed.
 std::shared_ptr<void> guarded_allocate(size_t bytes);
 
-// While one lives, the whole process may read and write the guarded memory.
+// While one lives, the thread that made it (where the processor has no protection keys, the whole process)
+// may read and write the guarded memory.
 class GuardedAccess {
  public:
   GuardedAccess();
@@ -18,5 +19,8 @@ class GuardedAccess {
   GuardedAccess(const GuardedAccess&) = delete;
   GuardedAccess& operator=(const GuardedAccess&) = delete;
 };
+
+// The calling thread may for good: a worker of the device's pool, which runs kernels alone.
+void open_guarded_for_thread();
 
 }  // namespace fathom

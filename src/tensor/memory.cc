@@ -39,15 +39,19 @@ std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes) {
   return allocate(device, bytes);
 }
 
+std::shared_ptr<void> allocate_staging(Device device, size_t bytes) {
+  if constexpr (kHasCuda) {
+    if (device == Device::kCuda) return cuda_host_memory(bytes);
+  }
+  return allocate(Device::kCpu, bytes);
+}
+
 std::span<float> HostRoom::room(Context& ctx, size_t count) {
   if (count > count_) {
     const size_t bytes = count * sizeof(float);
     memory_.reset();
     count_ = 0;
-    if constexpr (kHasCuda) {
-      if (ctx.device() == Device::kCuda) memory_ = cuda_host_memory(bytes);
-    }
-    if (!memory_) memory_ = allocate(Device::kCpu, bytes);
+    memory_ = allocate_staging(ctx.device(), bytes);
     count_ = count;
   }
   return {static_cast<float*>(memory_.get()), count};

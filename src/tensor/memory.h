@@ -16,8 +16,12 @@ std::shared_ptr<void> allocate(Device device, size_t bytes);
 std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes);
 
 // Copies. Bytes that go to the host are there when it returns; others are there for whatever the device runs
-// next.
+// next; those of allocate_staging() are read by then.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
+
+// Memory of the CPU that copies to a device read, uninitialised. For a GPU it is page-locked: copies run
+// beside the host, so that the memory must stay as it is until the device has been waited for.
+std::shared_ptr<void> allocate_staging(Device device, size_t bytes);
 
 // Memory of the CPU that a device's results are copied to, again and again. For a GPU it is page-locked: the
 // copies are several times as fast.

@@ -7,12 +7,15 @@
 
 #include "base/format.h"
 #include "base/json_depth.h"
+#include "base/rng.h"
 #include "model/lora.h"
 
 namespace fathom {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr uint32_t kTextStream = 0x7e87;
 
 constexpr std::array<std::string_view, 6> kMayChange{
     "steps", "log_every", "prepare_tokens", "checkpoint.every", "checkpoint.keep", "data_cache"};
@@ -51,6 +54,15 @@ ModelConfig TrainConfig::default_model() {
   return model;
 }
 
+bool TrainConfig::learns_text(int64_t step) const {
+  return Rng(seed, {kTextStream, static_cast<uint32_t>(step), 0}).uniform() < text_share;
+}
+
+// Other programs have a switch. Here there is no other way: the key is taken, and not kept.
+constexpr std::string_view kDeterministic = "deterministic";
+constexpr std::string_view kAlwaysDeterministic =
+    "deterministic can only be true: every run gives the same bits again";
+
 Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
   check_json_depth(json_text, where);
   OrderedJson json = OrderedJson::parse(json_text, nullptr, false, true);
@@ -59,6 +71,10 @@ Recipe Recipe::parse(const std::string& json_text, const std::string& where) {
   if (json.contains("method")) {
     method = json["method"].is_string() ? OrderedJson{{"name", json["method"]}} : json["method"];
     json.erase("method");
+  }
+  if (const auto found = json.find(kDeterministic); found != json.end()) {
+    require(*found == true, "{}: {}", where, kAlwaysDeterministic);
+    json.erase(found);
   }
   Recipe recipe;
   fields_from_json(fields_of(recipe.train), json.dump(), where);
@@ -78,6 +94,8 @@ void Recipe::set(const std::string& assignment) {
     // Through JSON again: the value may name another method, whose part is made then.
     set_field(method->fields(), key.substr(kMethod.size()), value);
     method = MethodPolicy::from_json(method->to_json(), "method");
+  } else if (key == kDeterministic) {
+    if (value != "true") throw UsageError(std::string(kAlwaysDeterministic));
   } else {
     set_field(fields_of(train), key, value);
   }
@@ -126,6 +144,9 @@ void Recipe::check() const {
           "a micro-batch must be less than 2^30 rows, got {} x {}", c.batch, c.context);
   require(c.clip >= 0, "clip must not be negative, got {}", c.clip);
   require(c.method_rate > 0, "method_rate must be above 0, got {}", c.method_rate);
+  require(c.text_share >= 0 && c.text_share <= 1, "text_share must be between 0 and 1, got {}", c.text_share);
+  require(c.text_share == 0 || method->options().objective == Objective::kDistill,
+          "text_share is of runs that distil: every step of this one learns the text (method.objective)");
   require(c.spike == 0 || c.spike > 1, "spike must be 0 or above 1, got {}", c.spike);
   require(c.validation.share >= 0 && c.validation.share < 1, "validation.share must be in [0, 1), got {}",
           c.validation.share);

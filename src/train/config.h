@@ -82,6 +82,7 @@ struct TrainConfig {
   ScheduleConfig schedule;
   float method_rate = 1;
   LoraConfig lora;
+  float text_share = 0;
   float clip = 1;
   bool recompute = false;
   ValidationConfig validation;
@@ -118,6 +119,9 @@ struct TrainConfig {
     v("schedule", schedule);
     v("method_rate", method_rate, "the method's own tensors learn at the rate times this");
     v("lora", lora);
+    v("text_share", text_share,
+      "of a run that distils: the share of its steps, drawn by the seed, that learn the text's next token "
+      "instead of the teacher's output");
     v("clip", clip, "the largest norm of all gradients together; 0: not clipped");
     v("recompute", recompute,
       "keep no activations of branches, compute them again: less memory, a third more time");
@@ -135,6 +139,8 @@ struct TrainConfig {
   // What a model has unless a recipe says otherwise: Llama's.
   static ModelConfig default_model();
   int64_t last_step() const { return steps > 0 ? steps : schedule_steps; }
+  // Does this step of a run that distils learn the text instead?
+  bool learns_text(int64_t step) const;
 };
 
 // A recipe: the keys above, and "method": {"name": …, …} (skip/method_policy.h).

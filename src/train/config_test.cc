@@ -37,6 +37,9 @@ TEST(Recipe, WrongKeysAndValuesAreNamed) {
   EXPECT_EQ(read("{\"validation\": {\"share\": 1}}"), "validation.share must be in [0, 1), got 1");
   EXPECT_EQ(read("{\"validation\": {\"patience\": 1}}"),
             "validation.patience needs validation.data or validation.share");
+  EXPECT_EQ(read("{\"text_share\": 1.5}"), "text_share must be between 0 and 1, got 1.5");
+  EXPECT_EQ(read("{\"text_share\": 0.5}"),
+            "text_share is of runs that distil: every step of this one learns the text (method.objective)");
   EXPECT_EQ(read("{\"data\": [\"a:-1\"]}"), "data: a weight must be above 0, got 'a:-1'");
   EXPECT_EQ(read("[]"), "r.json: expected a JSON object");
   EXPECT_NE(read("{\"method\": {\"name\": \"gate_skp\"}}").find("gate_skp"), std::string::npos);
@@ -55,6 +58,12 @@ TEST(Recipe, SilencedValuesAreRefused) {
       read(R"("name": "gate_skip", "share": "falling", "share_grid": [0.5])").find("is for share: sampled"),
       std::string::npos);
   EXPECT_EQ(read(R"("name": "gate_skip", "share": "sampled", "share_grid": [0.5])"), "");
+
+  EXPECT_EQ(read(R"("name": "gate_skip", "share": "sampled", "share_grid": [0.5], "share_end": 0.6)"),
+            "method.share_end (0.6) does nothing with share: sampled, which draws from share_grid: leave it "
+            "out, or set method.share");
+  EXPECT_EQ(read(R"("name": "gate_skip", "share": "sampled", "share_grid": [0.5], "share_end": 0.8)"), "");
+  EXPECT_EQ(read(R"("name": "gate_skip", "share": "sampled", "share_grid": [], "share_end": 0.6)"), "");
 
   EXPECT_EQ(
       read(R"("name": "mind_skip", "level": "token", "pool": "full")"),
@@ -83,6 +92,57 @@ TEST(Recipe, SilencedValuesAreRefused) {
   }
 }
 
+TEST(Recipe, SilencedValuesOfListsAreRefused) {
+  const auto read = [](const std::string& method) {
+    return error_of([&] {
+      Recipe::parse(fmt::format(R"({{"method": {{{}, "frozen_backbone": true}}}})", method), "r.json")
+          .check();
+    });
+  };
+  EXPECT_EQ(read(R"("name": "attention_drop", "count": 2, "drop_share": 0.5)"),
+            "attention_drop: drop_share does nothing beside count: leave it out");
+  EXPECT_EQ(read(R"("name": "short_gpt", "drop": [0, 1], "drop_share": 0.5)"),
+            "short_gpt: drop_share does nothing beside drop: leave it out");
+  EXPECT_EQ(read(R"("name": "short_gpt", "drop": [0, 1], "count": 1)"),
+            "short_gpt: count does nothing beside drop: leave it out");
+  for (const char* method :
+       {R"("name": "attention_drop", "count": 2, "drop_share": 0.25)",
+        R"("name": "attention_drop", "count": 2)", R"("name": "attention_drop", "drop_share": 0.5)",
+        R"("name": "short_gpt", "drop": [0, 1])",
+        R"("name": "harm_order", "search": "greedily", "greedy_until": 0.6)",
+        R"("name": "harm_order", "search": "once", "greedy_until": 0.5)",
+        R"("name": "nested", "choice": "random", "seed": 3)", R"("name": "nested", "seed": 0)"})
+    EXPECT_EQ(read(method), "") << method;
+  EXPECT_EQ(
+      read(R"("name": "harm_order", "greedy_until": 0.6)"),
+      "harm_order: greedy_until (0.6) is for search: greedily, and does nothing with search: once: leave it "
+      "out");
+  EXPECT_EQ(read(R"("name": "nested", "seed": 3)"),
+            "nested: seed (3) is for choice: random, and does nothing with choice: head: leave it out");
+}
+
+TEST(Recipe, SilencedFactorsOfSchedulesAreRefused) {
+  const auto read = [](const std::string& schedule) {
+    return error_of(
+        [&] { Recipe::parse(fmt::format(R"({{"schedule": {{{}}}}})", schedule), "r.json").check(); });
+  };
+  for (const char* kind : {"constant", "inverse_square_root"}) {
+    EXPECT_EQ(read(fmt::format(R"("kind": "{}", "final_factor": 0)", kind)),
+              fmt::format("schedule.final_factor is for kind: cosine or linear, and does nothing with kind: "
+                          "{}: leave it out",
+                          kind));
+    EXPECT_EQ(read(fmt::format(R"("kind": "{}", "final_factor": 0.1)", kind)), "");
+  }
+  EXPECT_EQ(read(R"("kind": "linear", "final_factor": 0)"), "");
+  EXPECT_EQ(read(R"("final_factor": 0)"), "");
+  EXPECT_EQ(read(R"("start_factor": 0)"),
+            "schedule.start_factor is the warm-up's, and there is none: leave it out, or set "
+            "schedule.warmup_steps or schedule.warmup_share");
+  EXPECT_EQ(read(R"("start_factor": 0.1)"), "");
+  EXPECT_EQ(read(R"("start_factor": 0, "warmup_steps": 5)"), "");
+  EXPECT_EQ(read(R"("start_factor": 0, "warmup_share": 0.1)"), "");
+}
+
 // Training at one share and keeping another would train a list that nobody runs.
 TEST(Recipe, AListIsTrainedAsItIsKept) {
   const auto read = [](const std::string& method, const char* more = "") {
@@ -101,6 +161,37 @@ TEST(Recipe, AListIsTrainedAsItIsKept) {
   EXPECT_EQ(read(R"("kept": 0.9, "frozen_backbone": true)"), "");  // nothing learns
   EXPECT_EQ(read(R"("kept": 0.9, "share": "sampled")", kLora), "");
   EXPECT_EQ(read(R"("kept": 0.9, "drop": [1])"), "");
+}
+
+TEST(Recipe, StepsThatLearnTheTextAreDrawn) {
+  Recipe recipe =
+      Recipe::parse(R"({"text_share": 0.3, "method": {"name": "dense", "objective": "distill"}})", "r");
+  recipe.check();
+  int64_t count = 0, after_another = 0;
+  constexpr int64_t kSteps = 4000;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    count += recipe.train.learns_text(step);
+    after_another += recipe.train.learns_text(step) && recipe.train.learns_text(step + 1);
+  }
+  EXPECT_NEAR(static_cast<double>(count) / kSteps, 0.3, 0.03);
+  EXPECT_NEAR(static_cast<double>(after_another) / kSteps, 0.09, 0.02);
+  const bool first = recipe.train.learns_text(7);
+  EXPECT_EQ(recipe.train.learns_text(7), first);
+}
+
+TEST(Recipe, EveryRunIsDeterministic) {
+  const std::string plain = Recipe::parse("{}", "r").to_json();
+  EXPECT_EQ(Recipe::parse(R"({"deterministic": true})", "r").to_json(), plain);
+  Recipe recipe = Recipe::parse("{}", "r");
+  recipe.set("deterministic=true");
+  EXPECT_EQ(recipe.to_json(), plain);
+  for (const char* other : {"false", "1", "\"true\"", "null"}) {
+    EXPECT_EQ(error_of([&] { Recipe::parse(std::string(R"({"deterministic": )") + other + "}", "r"); }),
+              "r: deterministic can only be true: every run gives the same bits again")
+        << other;
+  }
+  EXPECT_EQ(error_of([&] { recipe.set("deterministic=false"); }),
+            "deterministic can only be true: every run gives the same bits again");
 }
 
 TEST(Recipe, SetsKeysAndNamesWhatDiffers) {

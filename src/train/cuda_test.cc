@@ -4,19 +4,16 @@
 
 #include <cmath>
 
+#include "ops/kernels/gpu_test.h"
 #include "train/trainer_rig_test.h"
 
 namespace fathom {
 namespace {
 
-class CudaTraining : public Trainers, public testing::WithParamInterface<const char*> {
+class CudaRuns : public Trainers {
  protected:
   void SetUp() override {
-    try {
-      const Context ctx({.device = Device::kCuda, .threads = 1});
-    } catch (const UserError& error) {
-      GTEST_SKIP() << error.what();
-    }
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   }
 
   // Heads of 64, with which tensor cores compute.
@@ -27,6 +24,35 @@ class CudaTraining : public Trainers, public testing::WithParamInterface<const c
            more + "}";
   }
 
+  // The loss after each five steps of a run that goes on from its checkpoint on the next of the devices.
+  std::vector<double> losses_on(const std::string& json, const std::vector<Device>& devices) {
+    const std::string dir = folder_.at("moved");
+    std::filesystem::remove_all(dir);
+    std::vector<double> losses;
+    for (const Device device : devices) {
+      Run run(json, dir, 2, !losses.empty(), device);
+      EXPECT_EQ(run.trainer->resume(), !losses.empty());
+      EXPECT_EQ(run.trainer->steps(), 5 * std::ssize(losses));
+      run.recipe.train.steps = 5 * (std::ssize(losses) + 1);
+      losses.push_back(run.run().loss);
+    }
+    return losses;
+  }
+
+  // Of the first steps on a GPU, from a base that `change` has changed.
+  std::vector<double> losses_of(const std::string& more, const std::function<void(Model&)>& change) {
+    std::filesystem::remove_all(folder_.at("run"));
+    Run run(wide(more), folder_.at("run"), 2, false, Device::kCuda, change);
+    const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+    std::vector<double> losses;
+    for (int64_t i = 0; i < 5; ++i)
+      losses.push_back(run.trainer->step(make_step(*run.data.train, i * shape.samples(), shape), {}).loss);
+    return losses;
+  }
+};
+
+class CudaTraining : public CudaRuns, public testing::WithParamInterface<const char*> {
+ protected:
   struct Step {
     StepResult result;
     std::vector<float> gradients;
@@ -86,6 +112,39 @@ TEST_P(CudaTraining, ARunIsItselfAgainAndGoesOnFromACheckpoint) {
   EXPECT_FALSE(whole.empty());
   EXPECT_EQ(tensors_of(folder_.at("again") + "/step-20"), whole);
   EXPECT_EQ(tensors_of(folder_.at("half") + "/step-20"), whole);
+}
+
+TEST_F(CudaRuns, CheckpointsMoveToAGpuAndBack) {
+  for (const char* more :
+       {R"("method": "dense")", R"("optimizer": {"kind": "adafactor"})",
+        R"("method": {"name": "random", "units": "block", "share_end": 0.5, "train_skipped_kv": "hide"})"}) {
+    SCOPED_TRACE(more);
+    const std::vector<double> stayed = losses_on(recipe(more), {Device::kCpu, Device::kCpu, Device::kCpu}),
+                              moved = losses_on(recipe(more), {Device::kCpu, Device::kCuda, Device::kCpu});
+    EXPECT_EQ(moved[0], stayed[0]);
+    EXPECT_NEAR(moved[1], stayed[1], 1e-3);
+    EXPECT_NEAR(moved[2], stayed[2], 1e-3);
+    EXPECT_LT(stayed[2], stayed[0] - 0.01);  // there was something to lose
+  }
+}
+
+// A frozen base of blocks is held in bf16: what learns on it learns as on those numbers.
+TEST_F(CudaRuns, AQuantisedBaseTrainsAsItsBf16Numbers) {
+  const auto held_in = [](std::vector<DType> types) {
+    return [types](Model& model) {
+      Context ctx({.threads = 1});
+      for (const DType type : types) convert_weights(ctx, model, type, true);
+    };
+  };
+  for (const char* more :
+       {R"("lora": {"rank": 4})", R"("method": {"name": "gate_skip", "frozen_backbone": true})"}) {
+    SCOPED_TRACE(more);
+    const std::vector<double> blocks = losses_of(more, held_in({DType::kQ8_0})),
+                              decoded = losses_of(more, held_in({DType::kQ8_0, DType::kBF16})),
+                              whole = losses_of(more, {});
+    for (size_t i = 0; i < blocks.size(); ++i) EXPECT_NEAR(blocks[i], decoded[i], 1e-6) << i;
+    EXPECT_NE(blocks, whole);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,17 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <set>
 
 #include "skip/method.h"
 #include "support/test_paths.h"
+#include "tensor/arena.h"
 #include "train/encode_document.h"
 #include "train/permutation.h"
 #include "train/prefetch.h"
 #include "train/shard_cache.h"
 #include "train/temporary_folder_test.h"
+#include "train/train_part.h"
 
 namespace fathom {
 namespace {
@@ -283,6 +286,10 @@ TEST(Dataset, AnIdOutsideTheVocabularyIsRefused) {
   EXPECT_EQ(error_of([&] { ahead.next(); }), "some.txt: token 5 is outside the vocabulary of 5");
 }
 
+std::vector<int32_t> ints(const Tensor& t) {
+  return {t.data<int32_t>(), t.data<int32_t>() + t.numel()};
+}
+
 TEST(Prefetch, GivesTheStepsInOrder) {
   const TemporaryFolder folder;
   const auto shard = shard_of(folder.at("a"), counting({100}));
@@ -297,6 +304,84 @@ TEST(Prefetch, GivesTheStepsInOrder) {
     for (size_t part = 0; part < 3; ++part) EXPECT_EQ(step.parts[part].tokens, same.parts[part].tokens);
     EXPECT_EQ(step.parts[1].sequence_keys[0], 16);
   }
+}
+
+TEST(Prefetch, StagesWhatGoesToTheDevice) {
+  const TemporaryFolder folder;
+  const auto shard = shard_of(folder.at("a"), counting({40, 30, 7}));
+  const Dataset data({{"a", shard, 0}}, {.context = 16, .seed = 1, .vocab = 100});
+  Context ctx({.threads = 1});
+  const ArenaScope arena(ctx);
+  Prefetcher ahead(data, 0, {3, 2});
+  for (int i = 0; i < 8; ++i) {
+    const TrainStep step = ahead.next();
+    ASSERT_EQ(step.staged.size(), 2u);
+    double share = 0;
+    for (size_t p = 0; p < 2; ++p) {
+      const TrainBatch& part = step.parts[p];
+      const PartInput input = part_input(ctx, step.staged[p]);
+      const Batch batch = make_batch(ctx, rows_of(part));
+      EXPECT_EQ(ints(input.batch.tokens), part.tokens);
+      EXPECT_EQ(ints(input.batch.positions), part.positions);
+      EXPECT_EQ(ints(input.batch.sequence), part.sequence);
+      EXPECT_EQ(ints(input.batch.keys), ints(batch.keys));
+      EXPECT_EQ(input.batch.sequences, part.sequences);
+      std::vector<int32_t> rows, targets;
+      std::vector<float> weights;
+      for (size_t row = 0; row < part.tokens.size(); ++row) {
+        if (part.weights[row] <= 0) continue;
+        rows.push_back(static_cast<int32_t>(row));
+        targets.push_back(part.targets[row]);
+        weights.push_back(static_cast<float>(static_cast<double>(part.weights[row]) / step.weight_sum));
+      }
+      if (!input.batch.logit_rows.is_all()) {
+        EXPECT_EQ(ints(input.batch.logit_rows.ids()), rows);
+      }
+      EXPECT_EQ(ints(input.targets), targets);
+      const float* got = input.weights.data<float>();
+      EXPECT_EQ(std::vector<float>(got, got + input.weights.numel()), weights);
+      share += step.staged[p].share;
+    }
+    EXPECT_NEAR(share, 1, 1e-12);
+  }
+}
+
+TEST(Prefetch, StagingMemoryIsUsedAgain) {
+  StagingRooms rooms(Device::kCpu);
+  std::shared_ptr<int32_t> first = rooms.take(100), second = rooms.take(100);
+  EXPECT_NE(first.get(), second.get());
+  const int32_t* place = first.get();
+  first.reset();
+  first = rooms.take(128);  // fits: blocks have a power of two
+  EXPECT_EQ(first.get(), place);
+  first.reset();
+  first = rooms.take(5000);
+  first.get()[4999] = 1;
+  std::shared_ptr<int32_t> outlives = StagingRooms(Device::kCpu).take(10);
+  outlives.get()[9] = 1;
+}
+
+TEST(Prefetch, SaysHowLongItWasWaitedFor) {
+  using namespace std::chrono_literals;
+  double waited[2];
+  for (const bool slow : {false, true}) {
+    Prefetcher ahead(
+        [&](int64_t, int64_t, int64_t) {
+          if (slow) std::this_thread::sleep_for(20ms);
+          TrainBatch one{{1}, {0}, {0}, {2}, {1}, {0}};
+          one.sequences = 1;
+          one.weight_sum = 1;
+          return one;
+        },
+        0, {1, 1});
+    for (int i = 0; i < 5; ++i) {
+      ahead.next();
+      if (!slow) std::this_thread::sleep_for(20ms);  // a step
+    }
+    waited[slow ? 1 : 0] = ahead.waited_seconds();
+  }
+  EXPECT_GT(waited[1], 0.06);
+  EXPECT_LT(waited[0], waited[1]);
 }
 
 }  // namespace

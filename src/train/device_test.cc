@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "infer/every_method_test.h"
+#include "tensor/guarded_limit.h"
 #include "train/estimate.h"
 #include "train/step_timer.h"
 #include "train/trainer_rig_test.h"
@@ -68,6 +69,20 @@ TEST_P(MethodsOnDevices, TenStepsAreTheSame) {
   expect_same(R"("method": )" + GetParam());
 }
 
+// For what is read at its end, the method's figures among it.
+TEST_P(MethodsOnDevices, AStepWaitsOnce) {
+  Run run(recipe(R"("method": )" + GetParam()), folder_.at("run"), 2, false, Device::kGuarded);
+  if (run.trainer->parameters().size() == 0) GTEST_SKIP() << "nothing trains";
+  const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+  ASSERT_GT(shape.accumulate, 1);
+  for (int64_t i = 0; i < 5; ++i) {
+    const TrainStep data = make_step(*run.data.train, i * shape.samples(), shape);
+    const uint64_t before = run.ctx.transfers().to_host;
+    run.trainer->step(data, {.ce = i == 3, .work = i == 3});
+    EXPECT_EQ(run.ctx.transfers().to_host - before, 1u) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, MethodsOnDevices, testing::ValuesIn(every_method()), method_test_name);
 
 TEST_F(Devices, PrecisionsAndOptimisersAreTheSame) {
@@ -112,16 +127,55 @@ TEST_F(Devices, CheckpointsMoveBetweenThem) {
   }
 }
 
-TEST_F(Devices, AStepWaitsOnce) {
+// What a run says whose device has no byte more than before its first step.
+std::string without_memory(const std::function<void()>& run) {
+  const GuardedLimit full(guarded_bytes());
+  return error_of(run);
+}
+
+TEST_F(Devices, TheFirstStepWithoutMemorySaysWhatToLower) {
   Run run(recipe(), folder_.at("run"), 2, false, Device::kGuarded);
-  const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
-  ASSERT_GT(shape.accumulate, 1);
-  for (int64_t i = 0; i < 5; ++i) {
-    const TrainStep data = make_step(*run.data.train, i * shape.samples(), shape);
-    const uint64_t before = run.ctx.transfers().to_host;
-    run.trainer->step(data, {.ce = i == 3, .work = i == 3});
-    EXPECT_EQ(run.ctx.transfers().to_host - before, 1u) << i;
+  const std::string error = without_memory([&] { run.run(); });
+  EXPECT_EQ(error.find("step 1: out of guarded memory: "), 0u) << error;
+  EXPECT_NE(error.find(" wanted, "), std::string::npos) << error;
+  EXPECT_NE(error.find("lower batch or context, or set recompute; there is no checkpoint yet"),
+            std::string::npos)
+      << error;
+  EXPECT_FALSE(fs::exists(folder_.at("run") + "/step-1"));
+}
+
+// Files of a folder and what is in them.
+std::map<std::string, std::string> contents_of(const std::string& folder) {
+  std::map<std::string, std::string> all;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) all[entry.path().string()] = file_text(entry.path().string());
   }
+  return all;
+}
+
+TEST_F(Devices, ALaterStepWithoutMemoryLeavesTheCheckpoint) {
+  Run(recipe(), folder_.at("whole"), 2, false, Device::kGuarded).run();
+  const std::string dir = folder_.at("run");
+  {
+    Run run(recipe(), dir, 2, false, Device::kGuarded);
+    run.recipe.train.steps = 10;
+    run.run();
+  }
+  const auto before = contents_of(dir + "/step-10");
+  EXPECT_GT(before.size(), 1u);
+  {
+    Run run(recipe(), dir, 2, true, Device::kGuarded);
+    ASSERT_TRUE(run.trainer->resume());
+    const std::string error = without_memory([&] { run.run(); });
+    EXPECT_EQ(error.find("step 11: out of guarded memory: "), 0u) << error;
+    EXPECT_NE(error.find("lower batch or context, or set recompute; "), std::string::npos) << error;
+    EXPECT_NE(error.find("/step-10 is as it was"), std::string::npos) << error;
+  }
+  EXPECT_EQ(contents_of(dir + "/step-10"), before);
+  Run run(recipe(), dir, 2, true, Device::kGuarded);
+  ASSERT_TRUE(run.trainer->resume());
+  EXPECT_EQ(run.run().steps, 20);
+  EXPECT_EQ(tensors_of(dir + "/step-20"), tensors_of(folder_.at("whole") + "/step-20"));
 }
 
 // A step that gives no number goes back to the checkpoint.
@@ -160,6 +214,12 @@ TEST_F(Devices, StepsAreTimedAndRunsEstimated) {
     const StepTimer::Seconds seconds = timer.step();
     EXPECT_GT(seconds.pass, 0);
     EXPECT_GT(seconds.all, seconds.pass);
+    EXPECT_GT(seconds.data, 0);
+    EXPECT_LT(seconds.data, seconds.all);
+    const StepTimer::Waits waits = timer.waits(2);
+    EXPECT_GT(waits.data, 0);
+    EXPECT_LT(waits.data, 1);
+    EXPECT_EQ(waits.counts, 0);
     EXPECT_GT(timer.state_bytes(), 0u);
     EXPECT_GT(tape.peak_bytes(), 0u);
     skipped.push_back(timer.skip_ratio());

@@ -81,7 +81,8 @@ TrainEstimate estimate_run(Context& ctx, const Recipe& recipe, const ModelConfig
       2 * static_cast<double>(work.block_madds + work.output_madds) / static_cast<double>(config.context);
   const bool distils = recipe.method->options().objective == Objective::kDistill;
   // Backward: activations' gradients, and weights' where they train.
-  const double passes = 1 + (frozen ? 1 : 2) + (config.recompute ? 1 : 0) + (distils ? 1 : 0);
+  const double passes =
+      1 + (frozen ? 1 : 2) + (config.recompute ? 1 : 0) + (distils ? 1 - double{config.text_share} : 0);
   out.flops_per_token = forward * passes;
   out.flops = out.flops_per_token * static_cast<double>(out.tokens);
   const bool adamw = config.optimizer.kind == OptimizerKind::kAdamW;

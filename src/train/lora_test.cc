@@ -98,6 +98,28 @@ TEST_F(LoraRuns, EveryStepHasItsBudget) {
   EXPECT_EQ(*ratios.begin(), 0.0);
 }
 
+// Where a step learns the text, its loss is the cross-entropy.
+TEST_F(LoraRuns, AShareOfTheStepsLearnsTheText) {
+  const auto text_steps = [&](const char* share) {
+    Run run(recipe(std::string(kSampledList) + R"(, "text_share": )" + share), folder_.at("run"));
+    const StepShape shape{run.recipe.train.batch, run.recipe.train.accumulate};
+    int count = 0;
+    for (int64_t i = 0; i < 12; ++i) {
+      const bool learns_text = run.recipe.train.learns_text(i);
+      const StepResult made =
+          run.trainer->step(make_step(*run.data.train, i * shape.samples(), shape), {.ce = true});
+      EXPECT_EQ(made.loss == made.ce, learns_text) << "step " << i << " of a share of " << share;
+      count += learns_text;
+    }
+    return count;
+  };
+  EXPECT_EQ(text_steps("0"), 0);
+  EXPECT_EQ(text_steps("1"), 12);
+  const int some = text_steps("0.5");
+  EXPECT_GT(some, 1);
+  EXPECT_LT(some, 11);
+}
+
 TEST_F(LoraRuns, ResumeIsExact) {
   const std::string routers = R"("lora": {"rank": 3, "targets": ["q_proj", "k_proj"]}, "recompute": true,
       "method": {"name": "priced", "share": "sampled"})";

@@ -233,6 +233,7 @@ TEST(Schedules, Shapes) {
   EXPECT_NEAR(cosine.rate(1000), 0.2, 1e-6);
   config.kind = ScheduleKind::kLinear;
   EXPECT_NEAR(Schedule(config, 111).rate(35), 0.8, 1e-6);
+  config.final_factor = ScheduleConfig().final_factor;
   config.kind = ScheduleKind::kConstant;
   EXPECT_NEAR(Schedule(config, 111).rate(110), 1, 1e-6);
   config.kind = ScheduleKind::kInverseSquareRoot;

@@ -1,23 +1,40 @@
 #include "train/prefetch.h"
 
+#include <chrono>
 #include <system_error>
 
 namespace fathom {
+namespace {
 
-TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) {
+BatchMaker source_of(const Dataset& data) {
+  return [&data](int64_t first, int64_t count, int64_t place) { return data.batch(first, count, place); };
+}
+
+}  // namespace
+
+TrainStep make_step(const BatchMaker& data, int64_t first_sample, StepShape shape, StagingRooms& rooms) {
   TrainStep step;
   step.first_sample = first_sample;
   for (int64_t i = 0; i < shape.accumulate; ++i) {
     const int64_t place = i * shape.batch;
-    step.parts.push_back(data.batch(first_sample + place, shape.batch, place));
+    step.parts.push_back(data(first_sample + place, shape.batch, place));
     step.weight_sum += step.parts.back().weight_sum;
     step.rows += step.parts.back().rows();
   }
+  for (const TrainBatch& part : step.parts) step.staged.push_back(stage_part(part, step.weight_sum, rooms));
   return step;
 }
 
-Prefetcher::Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, size_t ahead)
-    : data_(data), sample_(first_sample), shape_(shape), ahead_(ahead) {
+TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) {
+  StagingRooms rooms(Device::kCpu);
+  return make_step(source_of(data), first_sample, shape, rooms);
+}
+
+Prefetcher::Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, Device device)
+    : Prefetcher(source_of(data), first_sample, shape, device) {}
+
+Prefetcher::Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device, size_t ahead)
+    : data_(std::move(data)), sample_(first_sample), shape_(shape), ahead_(ahead), rooms_(device) {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error&) {  // no thread to be had: next() makes each step itself
@@ -42,7 +59,7 @@ void Prefetcher::work() {
     TrainStep step;
     std::exception_ptr error;
     try {
-      step = make_step(data_, sample_, shape_);
+      step = make_step(data_, sample_, shape_, rooms_);
     } catch (...) {
       error = std::current_exception();
     }
@@ -58,8 +75,15 @@ void Prefetcher::work() {
 }
 
 TrainStep Prefetcher::next() {
+  const auto start = std::chrono::steady_clock::now();
+  TrainStep step = take();
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return step;
+}
+
+TrainStep Prefetcher::take() {
   if (!thread_.joinable()) {
-    TrainStep step = make_step(data_, sample_, shape_);
+    TrainStep step = make_step(data_, sample_, shape_, rooms_);
     sample_ += shape_.samples();
     return step;
   }

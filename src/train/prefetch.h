@@ -4,10 +4,12 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 
 #include "train/dataset.h"
+#include "train/staged_part.h"
 
 namespace fathom {
 
@@ -17,31 +19,46 @@ struct StepShape {
   int64_t samples() const { return batch * accumulate; }
 };
 
+// What is uploaded must stay until the device has been waited for: Trainer::step() and StepTimer::step()
+// have.
 struct TrainStep {
   int64_t first_sample = 0;
   std::vector<TrainBatch> parts;
-  double weight_sum = 0;  // over all parts: what the mean loss is divided by
+  std::vector<StagedPart> staged;  // the same, as they go to the device
+  double weight_sum = 0;           // over all parts: what the mean loss is divided by
   int64_t rows = 0;
 };
 
-TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape);
+// As Dataset::batch.
+using BatchMaker = std::function<TrainBatch(int64_t first, int64_t count, int64_t place)>;
+
+TrainStep make_step(const BatchMaker& data, int64_t first_sample, StepShape shape, StagingRooms& rooms);
+TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape);  // in ordinary memory
 
 class Prefetcher {
  public:
-  Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, size_t ahead = 2);
+  // device: where the steps will be uploaded to.
+  Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device = Device::kCpu,
+             size_t ahead = 2);
+  Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, Device device = Device::kCpu);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   TrainStep next();  // what went wrong while it was made is thrown here
+  // How long next() has taken in all: the caller's time without data.
+  double waited_seconds() const { return waited_; }
 
  private:
   void work();
+  TrainStep take();
 
-  const Dataset& data_;
+  BatchMaker data_;
   int64_t sample_;
   StepShape shape_;
   size_t ahead_;
+  double waited_ = 0;
+  StagingRooms rooms_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<TrainStep> ready_;

@@ -8,6 +8,22 @@
 #include "base/format.h"
 
 namespace fathom {
+namespace {
+
+// A factor that the schedule does not read must be as it comes.
+void check_silenced(const ScheduleConfig& config) {
+  const ScheduleConfig plain;
+  const bool ends = config.kind == ScheduleKind::kCosine || config.kind == ScheduleKind::kLinear,
+             warms_up = config.warmup_steps > 0 || config.warmup_share > 0;
+  require(ends || config.final_factor == plain.final_factor,
+          "schedule.final_factor is for kind: cosine or linear, and does nothing with kind: {}: leave it out",
+          enum_names(config.kind)[static_cast<size_t>(config.kind)]);
+  require(warms_up || config.start_factor == plain.start_factor,
+          "schedule.start_factor is the warm-up's, and there is none: leave it out, or set "
+          "schedule.warmup_steps or schedule.warmup_share");
+}
+
+}  // namespace
 
 std::span<const std::string_view> enum_names(ScheduleKind) {
   static constexpr std::array<std::string_view, 4> kNames{"constant", "cosine", "linear",
@@ -27,6 +43,7 @@ Schedule::Schedule(const ScheduleConfig& config, int64_t steps) : config_(config
                                     std::pair("schedule.start_factor", config.start_factor),
                                     std::pair("schedule.final_factor", config.final_factor)})
     require(value >= 0 && value <= 1, "{} must be in [0, 1], got {}", name, value);
+  check_silenced(config);
   const auto share = static_cast<int64_t>(
       std::llround(static_cast<double>(config.warmup_share) * static_cast<double>(steps)));
   warmup_ = std::max(config.warmup_steps, share);

@@ -8,6 +8,7 @@
 #include "tensor/tape.h"
 #include "train/optimizer.h"
 #include "train/parameters.h"
+#include "train/prefetch.h"
 #include "train/train_part.h"
 
 namespace fathom {
@@ -20,6 +21,7 @@ struct StepTimerOptions {
   // 0: every sequence is `context` long; otherwise documents of 1 … 2 · mean_document − 1 rows, as many rows
   // in all.
   int64_t mean_document = 0;
+  int64_t rows() const { return batch * context; }
 };
 
 // With objective "distill" the teacher is the model as it starts.
@@ -31,14 +33,21 @@ class StepTimer {
   struct Seconds {
     double all = 0;   // forward, loss, backward, the gradients' norm, AdamW
     double pass = 0;  // without the last one
+    double data = 0;  // of `all`: until there was a batch
   };
   Seconds step();
-  int64_t rows() const { return options_.batch * options_.context; }
+
+  // Shares of the time of `steps` steps, one right after the other.
+  struct Waits {
+    double data = 0;    // the training thread waited for its next batch
+    double counts = 0;  // a GPU had nothing to do, since the host waited for a count of rows
+  };
+  Waits waits(int steps);
+  int64_t rows() const { return options_.rows(); }
   double skip_ratio() const { return skip_ratio_; }  // of the last step
   size_t state_bytes() const;                        // values, gradients and the optimiser's
 
  private:
-  TrainBatch random_part() const;
   std::vector<Tensor> method_gradients() const;
 
   Context& ctx_;
@@ -52,6 +61,7 @@ class StepTimer {
   size_t backbone_ = 0;  // parameters that are not the method's
   int64_t steps_ = 0;
   double skip_ratio_ = 0;
+  Prefetcher ahead_;
 };
 
 }  // namespace fathom

@@ -4,6 +4,7 @@
 #include "model/transformer.h"
 #include "ops/optimizer/gradient_norm.h"
 #include "tensor/arena.h"
+#include "tensor/memory.h"
 
 namespace fathom {
 
@@ -15,28 +16,13 @@ double PartFigures::net_flops() const {
   return dense > 0 ? static_cast<double>(madds) / static_cast<double>(dense) : 1;
 }
 
-std::vector<BatchRow> rows_of(const TrainBatch& part) {
-  std::vector<BatchRow> rows(part.tokens.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i] = {part.tokens[i], part.positions[i], part.sequence[i], part.weights[i] > 0,
-               part.sequence_keys[static_cast<size_t>(part.sequence[i])]};
-  }
-  return rows;
-}
-
-PartInput part_input(Context& ctx, const TrainBatch& part, double weight_sum) {
-  std::vector<int32_t> targets;
-  std::vector<float> weights;
-  for (size_t i = 0; i < part.tokens.size(); ++i) {
-    if (part.weights[i] <= 0) continue;
-    targets.push_back(part.targets[i]);
-    weights.push_back(static_cast<float>(static_cast<double>(part.weights[i]) / weight_sum));
-  }
-  const auto count = static_cast<int64_t>(targets.size());
-  std::vector<BatchRow> rows = rows_of(part);
-  Batch batch = make_batch(ctx, rows);
-  return {std::move(rows), std::move(batch), Tensor::from(ctx, targets, {count}),
-          Tensor::from(ctx, weights, {count})};
+PartInput part_input(Context& ctx, const StagedPart& part) {
+  Tensor block = Tensor::empty(ctx, DType::kI32, {part.numbers});
+  copy_bytes(ctx, block.raw(), block.device(), part.block.get(), Device::kCpu,
+             static_cast<size_t>(block.nbytes()));
+  const Tensor weights = block.rows(part.weights_at, part.shape.wanted);
+  return {batch_of(ctx, block, part.shape), block.rows(part.targets_at, part.shape.wanted),
+          Tensor::view(weights.device(), weights.raw(), DType::kF32, weights.shape(), weights.owner())};
 }
 
 // The teacher's last states; x is undefined where there is none.
@@ -47,14 +33,13 @@ OutputRows PartRunner::teach(const Batch& batch) {
   return forward_to_output(ctx_, *options_.teacher, batch, FreshPass{}, DensePolicy(), none);
 }
 
-OutputRows PartRunner::forward_counted(const PartInput& input, SkipState& state) {
+OutputRows PartRunner::forward_counted(const Batch& batch, std::span<const BatchRow> rows, SkipState& state) {
   const bool counts = options_.measures.work;
   const Work before = counts ? ctx_.counters().total() : Work();
-  OutputRows output =
-      forward_to_output(ctx_, model_, input.batch, FreshPass{options_.recompute}, method_, state);
+  OutputRows output = forward_to_output(ctx_, model_, batch, FreshPass{options_.recompute}, method_, state);
   if (counts) {
     // The output's product is the loss's, where a GPU counts the gradient's with it.
-    const DenseWork dense = dense_work(model_.config, input.rows);
+    const DenseWork dense = dense_work(model_.config, rows);
     figures_.madds += (ctx_.counters().total() - before).madds + dense.output_madds;
     figures_.dense += dense.block_madds + dense.output_madds;
   }
@@ -63,7 +48,7 @@ OutputRows PartRunner::forward_counted(const PartInput& input, SkipState& state)
     if (kept.is_all()) figures_.kept += kept.capacity();
     if (kept.count()) keep_number(Number::kKept, kept.count());
   }
-  figures_.units += input.batch.rows() * 2 * model_.config.layers;
+  figures_.units += batch.rows() * 2 * model_.config.layers;
   return output;
 }
 
@@ -93,17 +78,20 @@ PartFigures PartRunner::finish(const Tensor& gradients) {
   std::vector<Tensor> numbers = std::move(numbers_);
   numbers.push_back(norm.rows(0, 1));
   numbers.push_back(norm.rows(1, 1));
+  for (const Tensor& figure : method_.figures(ctx_)) numbers.push_back(figure);
   const std::vector<Scalar> read = read_scalars(ctx_, numbers);
   for (size_t i = 0; i < kinds_.size(); ++i) add_number(kinds_[i], read[i]);
-  figures_.gradient_norm = norm_of(read[kinds_.size()], read[kinds_.size() + 1]);
+  const auto rest = std::span(read).subspan(kinds_.size());
+  figures_.gradient_norm = norm_of(rest[0], rest[1]);
+  for (const Scalar& figure : rest.subspan(2)) figures_.of_method.push_back(figure.as_float());
   return figures_;
 }
 
-// part: of the step. What the pass ends with is held here alone: the loss has what its gradient needs.
-Tensor PartRunner::loss_of(const PartInput& input, SkipState& state, float part) {
-  const OutputRows taught = teach(input.batch), output = forward_counted(input, state);
-  const Tensor loss =
-      method_.loss(ctx_, {model_, input.batch, output, taught, input.targets, input.weights, state, part});
+// What the pass ends with is held here alone: the loss has what its gradient needs.
+Tensor PartRunner::loss_of(const StagedPart& part, SkipState& state, const PartInput& input) {
+  const OutputRows taught = teach(input.batch), output = forward_counted(input.batch, part.rows, state);
+  const Tensor loss = method_.loss(ctx_, {model_, input.batch, output, taught, input.targets, input.weights,
+                                          state, static_cast<float>(part.share)});
   keep_number(Number::kLoss, loss);
   if (options_.measures.ce) {
     const RecordingScope quiet(ctx_, false);
@@ -112,16 +100,16 @@ Tensor PartRunner::loss_of(const PartInput& input, SkipState& state, float part)
   return loss;
 }
 
-void PartRunner::run(const TrainBatch& part, double weight_sum) {
+void PartRunner::run(const StagedPart& part) {
   const ArenaScope arena(ctx_);
   const TapeScope recording(ctx_, tape_);
-  const PartInput input = part_input(ctx_, part, weight_sum);
+  const PartInput input = part_input(ctx_, part);
   const std::unique_ptr<PolicyState> own_state =
       method_.make_state(ctx_, model_.config, input.batch.sequences);
   auto& state = static_cast<SkipState&>(*own_state);
   state.training = options_.step;
 
-  tape_.backward(ctx_, loss_of(input, state, static_cast<float>(part.weight_sum / weight_sum)));
+  tape_.backward(ctx_, loss_of(part, state, input));
   method_.observe(ctx_, state, parts_++);
 }
 

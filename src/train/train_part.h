@@ -7,20 +7,16 @@
 #include "ops/rows/read_scalars.h"
 #include "skip/method_policy.h"
 #include "tensor/tape.h"
-#include "train/dataset.h"
+#include "train/staged_part.h"
 
 namespace fathom {
 
-std::vector<BatchRow> rows_of(const TrainBatch& part);
-
 // A part as the model and the loss take it.
 struct PartInput {
-  std::vector<BatchRow> rows;
   Batch batch;
   Tensor targets, weights;  // i32, f32 (logit rows): of the rows that have something to predict
 };
-// weight_sum: of the whole step; the weights are divided by it.
-PartInput part_input(Context& ctx, const TrainBatch& part, double weight_sum);
+PartInput part_input(Context& ctx, const StagedPart& part);
 
 // What a step measures besides its loss.
 struct Measures {
@@ -34,6 +30,7 @@ struct PartFigures {
   double gradient_norm = 0;       // of all gradients together
   int64_t kept = 0, units = 0;    // (row, unit) pairs that ran, and all of them
   uint64_t madds = 0, dense = 0;  // multiply-adds of the forward pass, and a dense model's
+  std::vector<float> of_method;   // MethodPolicy::figures()
   double skip_ratio() const;      // 0 where there were no parts
   double net_flops() const;       // 1 where there were no parts, or their work was not measured
 };
@@ -51,16 +48,17 @@ class PartRunner {
   PartRunner(Context& ctx, Tape& tape, const Model& model, MethodPolicy& method, const Options& options)
       : ctx_(ctx), tape_(tape), model_(model), method_(method), options_(options) {}
 
-  void run(const TrainBatch& part, double weight_sum);  // weight_sum: of the step
-  // After the last part: reads what the parts left on the device, and the norm of `gradients`, in one go.
+  void run(const StagedPart& part);
+  // After the last part: reads what the parts left on the device, the method's figures and the norm of
+  // `gradients`, in one go.
   PartFigures finish(const Tensor& gradients);
 
  private:
   enum class Number : uint8_t { kLoss, kCe, kKept };
 
   OutputRows teach(const Batch& batch);
-  OutputRows forward_counted(const PartInput& input, SkipState& state);
-  Tensor loss_of(const PartInput& input, SkipState& state, float part);
+  OutputRows forward_counted(const Batch& batch, std::span<const BatchRow> rows, SkipState& state);
+  Tensor loss_of(const StagedPart& part, SkipState& state, const PartInput& input);
   void keep_number(Number kind, const Tensor& number);
   void add_number(Number kind, Scalar value);
 

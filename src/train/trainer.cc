@@ -176,13 +176,16 @@ PartFigures Trainer::run_parts(const TrainStep& data, Measures measures) {
   PartRunner::Options options;
   options.step = {true, config.seed, progress_.step,
                   method.share_at(progress_.step, config.schedule_steps, config.seed)};
-  if (method.options().objective == Objective::kDistill) options.teacher = &teacher_;
+  if (method.options().objective == Objective::kDistill) {
+    options.step.learns_text = config.learns_text(progress_.step);
+    if (!options.step.learns_text) options.teacher = &teacher_;
+  }
   model_.lora.seed = dropout_seed(config.seed, progress_.step);
   options.recompute = config.recompute;
   options.measures = measures;
   PartRunner runner(ctx_, tape_, model_, method, options);
-  for (const TrainBatch& part : data.parts) {
-    if (part.weight_sum > 0) runner.run(part, data.weight_sum);
+  for (const StagedPart& part : data.staged) {
+    if (part.shape.wanted > 0) runner.run(part);
   }
   if (merged_) merged_->split_gradients(ctx_);
   method.adjust(ctx_, model_.config, method_gradients());
@@ -211,7 +214,7 @@ StepResult Trainer::step(const TrainStep& data, Measures measures) {
   optimizer_->step(ctx_, *parameters_,
                    {result.rate, clips ? static_cast<float>(clip / result.gradient_norm) : 1.0f});
   if (merged_) merged_->merge(ctx_);
-  recipe_.method->after_step(ctx_);
+  recipe_.method->after_step(figures.of_method);
   progress_.mean_loss =
       progress_.step == 0 ? result.loss : kMeanMemory * progress_.mean_loss + (1 - kMeanMemory) * result.loss;
   ++progress_.step;
@@ -238,13 +241,15 @@ bool Trainer::is_spike(double loss) const {
 double Trainer::validate() {
   if (!validation_) return -1;
   double total = 0, weight = 0;
+  StagingRooms rooms(
+      Device::kCpu);  // read at once: each batch's numbers may go before the device is waited for
   const int64_t count = std::min(recipe_.train.batch, validation_->samples());
   for (int64_t i = 0; i < recipe_.train.validation.batches && i * count < validation_->samples(); ++i) {
     const ArenaScope arena(ctx_);
     const TrainBatch part =
         validation_->batch(i * count, std::min(count, validation_->samples() - i * count), 0);
     if (part.weight_sum == 0) continue;
-    const PartInput input = part_input(ctx_, part, part.weight_sum);
+    const PartInput input = part_input(ctx_, stage_part(part, part.weight_sum, rooms));
     const auto state = recipe_.method->make_state(ctx_, model_.config, input.batch.sequences);
     const OutputRows output =
         forward_to_output(ctx_, model_, input.batch, FreshPass{}, *recipe_.method, *state);

@@ -64,10 +64,11 @@ class Trainer {
   // with the keys that differ.
   bool resume();
 
-  // Until the last step, or until `stop` is set: then a checkpoint is written first.
+  // Until the last step, or until `stop` is set: then a checkpoint is written first. A device without enough
+  // memory is a UserError that says what to lower, and which checkpoint there is.
   TrainResult run(const std::atomic<bool>& stop);
 
-  // One step from this data: it waits for the device once.
+  // One step from this data. It waits for the device once, besides the waits for counts of rows.
   StepResult step(const TrainStep& data, Measures measures);
   double validate();                     // mean cross-entropy
   void save(const std::string& folder);  // the files of a checkpoint
@@ -107,6 +108,8 @@ class Trainer {
   bool validates_after(int64_t step, int64_t last) const;
   bool take_validation();
   bool is_spike(double loss) const;
+  TrainResult run_steps(const std::atomic<bool>& stop);
+  std::string safe_text() const;
   void roll_back(const StepResult& bad, int64_t next_sample);
   Model master_model() const;
   StepShape shape() const { return {recipe_.train.batch, recipe_.train.accumulate}; }

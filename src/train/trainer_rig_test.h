@@ -1,4 +1,4 @@
-// A run over a small text in a folder of its own, as the trainer's tests use it.
+// A run over a small text in its own folder, as the trainer's tests use it.
 #pragma once
 
 #include <gtest/gtest.h>

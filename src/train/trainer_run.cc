@@ -1,12 +1,13 @@
 // The run around the steps: logs, validation, checkpoints, bad steps, the end.
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/format.h"
 #include "base/log.h"
+#include "base/out_of_memory.h"
 #include "infer/calibration_run.h"
 #include "train/event_file.h"
 #include "train/train_bar.h"
@@ -16,32 +17,41 @@
 namespace fathom {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Tokens in all and since the last line of the log, and how long they took.
 class Rate {
  public:
-  void add(int64_t tokens) {
+  // waited: seconds until there was a batch
+  void add(int64_t tokens, double waited) {
     all_ += tokens;
     since_ += tokens;
+    waited_ += waited;
   }
   int64_t tokens() const { return all_; }
   double mean() const { return static_cast<double>(all_) / seconds_since(start_); }
+  struct Since {
+    double tokens_per_s, waited_share;
+  };
   // Since the last call.
-  double take() {
-    const double rate = static_cast<double>(since_) / std::max(1e-9, seconds_since(taken_));
+  Since take() {
+    const double seconds = std::max(1e-9, seconds_since(taken_));
+    const Since since{static_cast<double>(since_) / seconds, waited_ / seconds};
     taken_ = Clock::now();
     since_ = 0;
-    return rate;
+    waited_ = 0;
+    return since;
   }
 
  private:
   int64_t all_ = 0, since_ = 0;
+  double waited_ = 0;
   Clock::time_point start_ = Clock::now(), taken_ = start_;
+};
+
+// What is due once a step is done.
+struct Due {
+  int64_t step;
+  bool log, validation;
+  Measures measures() const { return {.ce = log, .work = log || validation}; }
 };
 
 // log.jsonl, the event file and the bar.
@@ -50,18 +60,33 @@ class RunReport {
   RunReport(const std::string& dir, int64_t step, int64_t last)
       : log_(dir + "/log.jsonl", step), events_(dir + "/events", step), bar_(step, last) {}
 
-  void add(const StepResult& made) {
-    rate_.add(made.rows);
+  void add(const StepResult& made, double waited) {
+    rate_.add(made.rows, waited);
     figures_ = {made.loss, rate_.mean(), made.skip_ratio};
   }
-  // ce, validation_ce: null where they were not measured. tokens: of the run, those before a resume included.
+  // Shows a step that is done, and writes it where that is due. tokens: of the run, those before a resume
+  // included.
+  void step(const Due& due, int64_t tokens, const StepResult& made, double validation_ce) {
+    if (due.log || due.validation)
+      write(due.step, tokens, made, due.log ? &made.ce : nullptr, due.validation ? &validation_ce : nullptr);
+    bar_.show(due.step, figures_);
+  }
+  void cut(int64_t step) { log_.cut(step); }
+
+  bool any() const { return rate_.tokens() > 0; }
+  double tokens_per_s() const { return figures_.tokens_per_s; }
+
+ private:
+  // ce, validation_ce: null where they were not measured.
   void write(int64_t step, int64_t tokens, const StepResult& made, const double* ce,
              const double* validation_ce) {
     Scalars scalars{{"loss", made.loss}};
     if (ce) scalars.emplace_back("ce", *ce);
     scalars.emplace_back("lr", made.rate);
     scalars.emplace_back("tokens", static_cast<double>(tokens));
-    scalars.emplace_back("tokens_per_s", rate_.take());
+    const Rate::Since since = rate_.take();
+    scalars.emplace_back("tokens_per_s", since.tokens_per_s);
+    scalars.emplace_back("waits_data", since.waited_share);
     scalars.emplace_back("skip_ratio", made.skip_ratio);
     scalars.emplace_back("net_flops", made.net_flops);
     scalars.emplace_back("gradient_norm", made.gradient_norm);
@@ -69,13 +94,7 @@ class RunReport {
     log_.write(step, scalars);
     events_.write(step, scalars);
   }
-  void show(int64_t step) { bar_.show(step, figures_); }
-  void cut(int64_t step) { log_.cut(step); }
 
-  bool any() const { return rate_.tokens() > 0; }
-  double tokens_per_s() const { return figures_.tokens_per_s; }
-
- private:
   TrainLog log_;
   EventFile events_;
   TrainBar bar_;
@@ -83,14 +102,26 @@ class RunReport {
   StepFigures figures_;
 };
 
+// Where a run may stop early, its best step is kept.
+bool is_checkpoint_due(const TrainConfig& config, int64_t step, bool best) {
+  const bool regular = config.checkpoint.every > 0 && step % config.checkpoint.every == 0;
+  return regular || (best && config.validation.patience > 0);
+}
+
 }  // namespace
+
+// What a run that ends early leaves behind.
+std::string Trainer::safe_text() const {
+  const auto place = newest_checkpoint(dir_);
+  return place ? fmt::format("{} is as it was", place->path) : "there is no checkpoint yet";
+}
 
 void Trainer::roll_back(const StepResult& bad, int64_t next_sample) {
   const std::string what =
       fmt::format("step {}: the loss is {} (running mean {:.4g}) and the gradients' norm {}",
                   progress_.step + 1, bad.loss, progress_.mean_loss, bad.gradient_norm);
   const auto place = newest_checkpoint(dir_);
-  const std::string safe = place ? fmt::format("{} is as it was", place->path) : "there is no checkpoint yet";
+  const std::string safe = safe_text();
   if (recipe_.train.on_nan == OnNan::kStop) fail("{}; {}", what, safe);
   if (!place || rolled_back_ >= recipe_.train.rollbacks)
     fail("{}, after {} roll-backs; {}", what, rolled_back_, safe);
@@ -129,6 +160,15 @@ bool Trainer::is_early_stop() const {
 }
 
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
+  try {
+    return run_steps(stop);
+  } catch (const OutOfMemory& error) {
+    fail("step {}: {}; lower batch or context{}; {}", progress_.step + 1, error.facts(),
+         recipe_.train.recompute ? "" : ", or set recompute", safe_text());
+  }
+}
+
+TrainResult Trainer::run_steps(const std::atomic<bool>& stop) {
   const TrainConfig& config = recipe_.train;
   // A method without tensors on a frozen backbone (a static list of units) is done when it is prepared.
   const bool trains = parameters_->size() > 0;
@@ -139,33 +179,31 @@ TrainResult Trainer::run(const std::atomic<bool>& stop) {
   // A place to roll back to.
   if (config.on_nan == OnNan::kRollback && progress_.step == 0) result.checkpoint = checkpoint().path;
   RunReport report(dir_, progress_.step, last);
-  auto ahead = std::make_unique<Prefetcher>(train_, progress_.sample, shape());
+  const auto data_from_here = [&] {
+    return std::make_unique<Prefetcher>(train_, progress_.sample, shape(), ctx_.device());
+  };
+  auto ahead = data_from_here();
   while (progress_.step < last && !stop && !result.stopped_early) {
+    const double waited_before = ahead->waited_seconds();
     const TrainStep data = ahead->next();
+    const double waited = ahead->waited_seconds() - waited_before;
     const int64_t next = progress_.step + 1;
-    const bool writes = next % config.log_every == 0 || next == last;
-    const bool validates = validates_after(next, last);
-    const StepResult made = step(data, {.ce = writes, .work = writes || validates});
+    const Due due{next, next % config.log_every == 0 || next == last, validates_after(next, last)};
+    const StepResult made = step(data, due.measures());
     if (!made.finite) {
       roll_back(made, data.first_sample + shape().samples());
       report.cut(progress_.step);
-      ahead = std::make_unique<Prefetcher>(train_, progress_.sample, shape());
+      ahead = data_from_here();
       continue;
     }
-    report.add(made);
-    progress_.last.take(made, writes);
-    const bool best = validates && take_validation();
+    report.add(made, waited);
+    progress_.last.take(made, due.log);
+    const bool best = due.validation && take_validation();
     result.stopped_early = is_early_stop();
-    if (writes || validates)
-      report.write(next, progress_.tokens, made, writes ? &made.ce : nullptr,
-                   validates ? &progress_.last.validation_ce : nullptr);
-    report.show(next);
-    const bool due = config.checkpoint.every > 0 && next % config.checkpoint.every == 0;
-    // Where a run may stop early, its best step is kept. What the last step leaves is saved below, with
-    // what the method fits at the end.
+    report.step(due, progress_.tokens, made, progress_.last.validation_ce);
+    // What the last step leaves is saved below, with what the method fits at the end.
     const bool ends = next == last || result.stopped_early;
-    const bool saves = (due || (best && config.validation.patience > 0)) && !ends;
-    if (saves) {
+    if (!ends && is_checkpoint_due(config, next, best)) {
       result.checkpoint = checkpoint().path;
       rolled_back_ = 0;
     }

@@ -47,7 +47,8 @@ TEST_F(Trainers, LearnsAndLogs) {
   for (std::string line; std::getline(lines, line);) {
     const auto json = nlohmann::json::parse(line);
     EXPECT_EQ(json["step"], ++line_number);
-    for (const char* key : {"loss", "ce", "lr", "tokens", "tokens_per_s", "skip_ratio", "net_flops"})
+    for (const char* key :
+         {"loss", "ce", "lr", "tokens", "tokens_per_s", "waits_data", "skip_ratio", "net_flops"})
       EXPECT_TRUE(json.contains(key)) << key;
     EXPECT_EQ(json.contains("validation_ce"), line_number % 10 == 0);
     EXPECT_GT(json["tokens"], 90 * line_number);  // 4 samples of 24, the last one of a pass shorter

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "ops/kernels/kept_rows_test.h"
 #include "quant/formats.h"
 
 namespace fathom {
@@ -20,10 +21,6 @@ KvView empty_view(DType dtype) {
   kv.positions = Tensor::owned(Device::kCpu, DType::kI32, {kSequences, kCapacity});
   kv.lengths = Tensor::owned(Device::kCpu, DType::kI32, {kSequences});
   return kv;
-}
-
-Tensor ints(Context& ctx, std::vector<int32_t> values, Shape shape) {
-  return Tensor::from(ctx, values, shape);
 }
 
 // Sequence 0 has pages 5, 0; and so on.

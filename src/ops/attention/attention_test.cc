@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "ops/kernels/kept_rows_test.h"
 #include "quant/formats.h"
 #include "quant/half.h"
 
@@ -153,10 +154,6 @@ std::unique_ptr<Context> context(int threads, Isa isa = supported_isas().front()
   auto ctx = std::make_unique<Context>(ContextOptions{.threads = threads});
   unsetenv("FATHOM_ISA");
   return ctx;
-}
-
-bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 // Against the definition; every instruction set and thread count, each row alone and the batch in halves: the

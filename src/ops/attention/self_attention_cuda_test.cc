@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "ops/attention/self_attention_kernel.h"
+#include "ops/kernels/gpu_test.h"
 #include "ops/rows/accumulate.h"
 #include "tensor/arena.h"
 
@@ -146,16 +147,8 @@ void expect_close(const Result& got, const Result& want, double tolerance) {
   expect_close(got.d_bias, want.d_bias, tolerance, "d_bias");
 }
 
-class CudaSelfAttention : public ::testing::Test {
+class CudaSelfAttention : public Cuda {
  protected:
-  void SetUp() override {
-    try {
-      gpu_ = std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1});
-    } catch (const UserError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-
   // Both precisions against the CPU, the same bits twice, and without a gradient.
   void check(Given given, const std::string& name) {
     SCOPED_TRACE(name + ", head_dim " + std::to_string(given.dim));
@@ -202,9 +195,6 @@ class CudaSelfAttention : public ::testing::Test {
     }
     return pairs;
   }
-
-  std::unique_ptr<Context> gpu_;
-  Context cpu_{{.threads = 2}};
 };
 
 TEST_F(CudaSelfAttention, EveryCombination) {

@@ -1,7 +1,7 @@
-// Who sees whom in one call of self_attention on a GPU. Queries and keys each get places in the order of
-// (sequence, position), which in a training batch is the order they already have. Then what a query sees is
-// one span of keys' places, what sees a key is one span of queries' places, and both ends of the spans ascend
-// with the places: the first and the last row of a tile say what the whole tile needs.
+// Which keys a query sees in one call of self_attention on a GPU. Queries and keys each get places in the
+// order of (sequence, position), which in a training batch is the order they already have. Then what a query
+// sees is one span of keys' places, what sees a key is one span of queries' places, and both ends of the
+// spans ascend with the places: the first and the last row of a tile say what the whole tile needs.
 #pragma once
 
 #include "ops/attention/self_attention_kernel.h"

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/rng.h"
+#include "ops/kernels/gpu_test.h"
 #include "ops/linear/linear.h"
 #include "ops/rows/accumulate.h"
 #include "ops/rows/add_rows.h"
@@ -17,25 +17,15 @@ namespace {
 
 using Values = std::vector<float>;
 
-class CudaBf16 : public ::testing::Test {
+class CudaBf16 : public Cuda {
  protected:
-  void SetUp() override {
-    try {
-      gpu_ = std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1});
-    } catch (const UserError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
+  CudaBf16() : Cuda(47) {}
   // Numbers of bf16: they are the same in f32.
   Values normals(int64_t count, float scale = 1.0f) {
     Values values(static_cast<size_t>(count));
     for (float& value : values) value = f32_of_bf16(bf16_of_f32(rng_.normal() * scale));
     return values;
   }
-
-  std::unique_ptr<Context> gpu_;
-  Context cpu_{{.threads = 2}};
-  Rng rng_{47};
 };
 
 Tensor tensor(Context& ctx, const Values& values, const Shape& shape, DType type = DType::kF32) {

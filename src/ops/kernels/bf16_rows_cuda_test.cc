@@ -4,7 +4,8 @@
 
 #include <cmath>
 
-#include "base/rng.h"
+#include "ops/kernels/gpu_test.h"
+#include "ops/kernels/kept_rows_test.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/round_to_bf16.h"
 #include "ops/linear/row_sums.h"
@@ -20,12 +21,6 @@ namespace {
 
 using Values = std::vector<float>;
 
-Values host(Context& ctx, const Tensor& tensor) {
-  Values values(static_cast<size_t>(tensor.numel()));
-  copy_to_host(ctx, tensor, values);
-  return values;
-}
-
 double distance(const Values& a, const Values& b) {
   double apart = 0, size = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -39,20 +34,9 @@ struct UnitValues {
   Values norm, weight, score, noise;
 };
 
-class CudaBf16Rows : public ::testing::Test {
+class CudaBf16Rows : public Cuda {
  protected:
-  void SetUp() override {
-    try {
-      gpu_ = std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1});
-    } catch (const UserError& error) {
-      GTEST_SKIP() << error.what();
-    }
-  }
-  Values normals(int64_t count, float scale = 1.0f, float mean = 0.0f) {
-    Values values(static_cast<size_t>(count));
-    for (float& value : values) value = mean + rng_.normal() * scale;
-    return values;
-  }
+  CudaBf16Rows() : Cuda(7) {}
 
   // A score of 0.5 keeps none (all: every row); a row's own score learns.
   struct Case {
@@ -91,7 +75,7 @@ class CudaBf16Rows : public ::testing::Test {
       add_rows_to(ctx, h, kept, branch, score);
     }
     EXPECT_TRUE(!bf16 || h.raw() == memory);  // nothing holds the stream: it changes in place
-    std::vector<Values> out{host(ctx, h)};
+    std::vector<Values> out{host_values(ctx, h)};
     const Tensor d = Tensor::from(ctx, d_values, {c.rows, c.width});
     Tensor loss = Tensor::owned(ctx.device(), DType::kF32, {1});
     differentiate(ctx, {&h}, loss,
@@ -99,7 +83,7 @@ class CudaBf16Rows : public ::testing::Test {
                     accumulate(each, h, d);
                   });
     tape.backward(ctx, loss);
-    for (const Tensor& sum : leaves) out.push_back(host(ctx, sum));
+    for (const Tensor& sum : leaves) out.push_back(host_values(ctx, sum));
     return out;
   }
 
@@ -123,10 +107,6 @@ class CudaBf16Rows : public ::testing::Test {
       EXPECT_NEAR(at, wanted, 0.05f * (1 + std::abs(wanted))) << "the weight that is 0";
     }
   }
-
-  std::unique_ptr<Context> gpu_;
-  Context cpu_{{.threads = 2}};
-  Rng rng_{7};
 };
 
 TEST_F(CudaBf16Rows, UnitsAreTheCpus) {
@@ -144,8 +124,8 @@ TEST_F(CudaBf16Rows, SumsOverRows) {
   Tape tape(Device::kCuda);
   const TapeScope recording(*gpu_, tape);
   round_to_bf16(*gpu_, b_gpu, there);
-  const Values got = host(*gpu_, transposed_product(*gpu_, Tensor::from(*gpu_, a, {5000, 2}), there));
-  const Values want = host(
+  const Values got = host_values(*gpu_, transposed_product(*gpu_, Tensor::from(*gpu_, a, {5000, 2}), there));
+  const Values want = host_values(
       cpu_, transposed_product(cpu_, Tensor::from(cpu_, a, {5000, 2}), Tensor::from(cpu_, b, {5000, 576})));
   EXPECT_LE(distance(got, want), 0.004);
 }

@@ -1,6 +1,8 @@
 // Row sets and small tensors for tests.
 #pragma once
 
+#include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,7 @@ inline RowSet every_third(Context& ctx, int64_t rows) {
   std::vector<int32_t> ids;
   for (int32_t r = 1; r < rows; r += 3) ids.push_back(r);
   const auto count = static_cast<int32_t>(ids.size());
-  ids.resize(static_cast<size_t>(rows), -1);  // past the count: nobody reads them
+  ids.resize(static_cast<size_t>(rows), -1);  // past the count: no kernel reads them
   return some_rows(ctx, ids, count);
 }
 inline bool is_third(int64_t row) {
@@ -35,6 +37,9 @@ inline Tensor floats(Context& ctx, const std::vector<float>& values, const Shape
 inline Tensor ints(Context& ctx, const std::vector<int32_t>& values) {
   return Tensor::from(ctx, values, {static_cast<int64_t>(values.size())});
 }
+inline Tensor ints(Context& ctx, const std::vector<int32_t>& values, const Shape& shape) {
+  return Tensor::from(ctx, values, shape);
+}
 
 inline double number(const Tensor& t, int64_t i) {
   return t.data<float>()[i];
@@ -46,10 +51,15 @@ std::vector<T> values_of(const Tensor& t) {
 }
 
 // Of a tensor on any device.
-inline std::vector<float> host_values(Context& ctx, const Tensor& t) {
-  std::vector<float> values(static_cast<size_t>(t.numel()));
+template <class T = float>
+std::vector<T> host_values(Context& ctx, const Tensor& t) {
+  std::vector<T> values(static_cast<size_t>(t.numel()));
   copy_to_host(ctx, t, values);
   return values;
+}
+
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
 // What op() says when it refuses; empty if it does not.

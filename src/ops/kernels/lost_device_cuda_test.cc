@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "ops/kernels/gpu_test.h"
 #include "ops/rows/pointwise.h"
 
 namespace fathom {
@@ -26,11 +27,7 @@ void lose_the_device() {
 }
 
 TEST(CudaDeviceDeathTest, ALostDeviceIsNamedEveryTime) {
-  try {
-    const Context ctx({.device = Device::kCuda, .threads = 1});
-  } catch (const UserError& error) {
-    GTEST_SKIP() << error.what();
-  }
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {

@@ -36,7 +36,9 @@ struct OpCase {
   bool cpu_only = false;                    // run() reads and writes memory itself
 };
 
-// The devices that this build has kernels for and this machine has, the CPU first.
+// The devices that this build has kernels for and this machine has, the CPU first. FATHOM_CHECK_DEVICES=cuda
+// in the environment: the GPU alone, a UserError where there is none. Under compute-sanitizer the others only
+// take time.
 const std::vector<Device>& devices_to_check();
 
 // Runs the case on every device (on the CPU alone where cpu_only), there on every instruction set that its

@@ -20,10 +20,10 @@ struct DeviceRows {
   __device__ int64_t operator[](int64_t i) const { return ids ? ids[i] : i; }
 };
 
-// Where `row` stands among the kept ones, or -1. Ids ascend.
-__device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
+// The place of the first kept row that is not before `row`; the count where all are. Ids ascend.
+__device__ inline int64_t first_kept(const DeviceRows& kept, int64_t row) {
   int64_t begin = 0, end = kept.count();
-  if (!kept.ids) return row < end ? row : -1;
+  if (!kept.ids) return row < end ? row : end;
   while (begin < end) {
     const int64_t middle = (begin + end) / 2;
     if (kept.ids[middle] < row) {
@@ -32,7 +32,13 @@ __device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
       end = middle;
     }
   }
-  return begin < kept.count() && kept.ids[begin] == row ? begin : -1;
+  return begin;
+}
+
+// Where `row` stands among the kept ones, or -1.
+__device__ inline int64_t find_kept(const DeviceRows& kept, int64_t row) {
+  const int64_t place = first_kept(kept, row);
+  return place < kept.count() && kept[place] == row ? place : -1;
 }
 
 // A tensor as rows of its last dimension; of a compacted one, only those that are there.

@@ -54,21 +54,6 @@ inline DeviceRows rows_of(const Tensor& x, const RowSet& kept) {
   return rows;
 }
 
-// The place of the first kept row that is not before `row`. Ids ascend.
-__device__ inline int64_t first_kept(const DeviceRows& kept, int64_t row) {
-  int64_t begin = 0, end = kept.count();
-  if (!kept.ids) return row < end ? row : end;
-  while (begin < end) {
-    const int64_t middle = (begin + end) / 2;
-    if (kept.ids[middle] < row) {
-      begin = middle + 1;
-    } else {
-      end = middle;
-    }
-  }
-  return begin;
-}
-
 // Whether rows begin where four elements can be read and written together.
 inline bool in_fours(const Tensor& x) {
   const auto bytes = static_cast<uintptr_t>(row_bytes(x.dtype(), 4));

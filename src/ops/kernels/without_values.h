@@ -1,4 +1,4 @@
-// For the notes on a tape.
+// What an op's note on the tape keeps of an input: its shape, and room for its gradient.
 #pragma once
 
 #include "ops/rows/accumulate.h"

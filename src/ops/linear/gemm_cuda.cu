@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kWorkspace = size_t{32} << 20;  // as much as cuBLAS takes on Hopper
 constexpr int kThreads = 256;
 
-// How a product of one shape, layout, type and alignment is computed.
+// How a product of one shape, layout, type and alignment is computed. Products of fewer rows, whose plan has
+// the same key (ranged), differ in the matrices' layouts alone.
 struct GemmPlan {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t left, right, c;  // as cuBLASLt sees them
@@ -56,6 +57,24 @@ uint32_t alignment_of(const void* pointer) {
 
 const void* summand_of(const CudaGemmArgs& args) {
   return args.plus ? args.plus : args.c;
+}
+
+int64_t& rows_of(CudaGemmArgs& args) {
+  return args.layout == GemmLayout::kTN ? args.k : args.m;
+}
+
+// The same product of the rows that its algorithm is chosen for: multiples of 128, and from 2048 on sixteen
+// numbers between two powers of two. Compacted tensors have another number of rows in every unit and at every
+// step, and choosing takes the host longer than some of these products take the GPU. The choice depends on
+// the operands alone.
+CudaGemmArgs ranged(const CudaGemmArgs& args) {
+  constexpr int64_t kLeast = 128;
+  CudaGemmArgs out = args;
+  int64_t &rows = rows_of(out), step = kLeast;
+  if (rows <= kLeast) return out;
+  while (32 * step <= rows) step *= 2;
+  rows = (rows + step - 1) / step * step;
+  return out;
 }
 
 PlanKey key_of(const CudaGemmArgs& args) {
@@ -120,7 +139,7 @@ void choose_algorithm(GemmPlans& plans, GemmPlan& plan, const CudaGemmArgs& args
 
 // cuBLASLt's matrices lie column by column: a row-major matrix is its transpose there. So it computes
 // Cᵀ = op(B)ᵀ op(A)ᵀ, with B as the left factor.
-void make_plan(GemmPlans& plans, GemmPlan& plan, const CudaGemmArgs& args) {
+void set_layouts(GemmPlan& plan, const CudaGemmArgs& args) {
   const bool a_transposed = args.layout == GemmLayout::kTN, b_transposed = args.layout == GemmLayout::kNT;
   const cudaDataType factor = args.a.bf16 ? CUDA_R_16BF : CUDA_R_32F,
                      sum = args.c_bf16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -130,14 +149,38 @@ void make_plan(GemmPlans& plans, GemmPlan& plan, const CudaGemmArgs& args) {
                                    stride),
           "cublasLtMatrixLayoutInit", args);
   };
-  check(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit",
-        args);
-  set_transposed(plan, CUBLASLT_MATMUL_DESC_TRANSA, b_transposed, args);
-  set_transposed(plan, CUBLASLT_MATMUL_DESC_TRANSB, a_transposed, args);
   layout(&plan.left, factor, b_transposed ? args.k : args.n, b_transposed ? args.n : args.k, args.b.stride);
   layout(&plan.right, factor, a_transposed ? args.m : args.k, a_transposed ? args.k : args.m, args.a.stride);
   layout(&plan.c, sum, args.n, args.m, args.c_stride);
+}
+
+void make_plan(GemmPlans& plans, GemmPlan& plan, const CudaGemmArgs& args) {
+  check(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit",
+        args);
+  set_transposed(plan, CUBLASLT_MATMUL_DESC_TRANSA, args.layout == GemmLayout::kNT, args);
+  set_transposed(plan, CUBLASLT_MATMUL_DESC_TRANSB, args.layout == GemmLayout::kTN, args);
+  set_layouts(plan, args);
   choose_algorithm(plans, plan, args);
+}
+
+// The plan of a product of exactly these rows, made where there is none.
+GemmPlan& plan_of(GemmPlans& plans, const CudaGemmArgs& args) {
+  const auto [found, fresh] = plans.plans.try_emplace(key_of(args));
+  if (fresh) {
+    try {
+      make_plan(plans, found->second, args);
+    } catch (...) {
+      plans.plans.erase(found);
+      throw;
+    }
+  }
+  return found->second;
+}
+
+cublasStatus_t multiply(CudaBackend dev, const GemmPlans& plans, GemmPlan& plan, const CudaGemmArgs& args) {
+  return cublasLtMatmul(plans.library, &plan.product, &args.alpha, args.b.data, &plan.left, args.a.data,
+                        &plan.right, &args.beta, summand_of(args), &plan.c, args.c, &plan.c, &plan.algorithm,
+                        plans.workspace.get(), kWorkspace, dev.handle.stream);
 }
 
 GemmPlans& plans_of(CudaBackend dev, const CudaGemmArgs& args) {
@@ -184,20 +227,13 @@ void cuda_gemm(CudaBackend dev, const CudaGemmArgs& args) {
   if (args.a.bf16 != args.b.bf16)
     throw std::runtime_error("cuda_gemm: one factor is f32, the other one bf16");
   GemmPlans& plans = plans_of(dev, args);
-  const auto [found, fresh] = plans.plans.try_emplace(key_of(args));
-  if (fresh) {
-    try {
-      make_plan(plans, found->second, args);
-    } catch (...) {
-      plans.plans.erase(found);
-      throw;
-    }
-  }
-  GemmPlan& plan = found->second;
-  check(cublasLtMatmul(plans.library, &plan.product, &args.alpha, args.b.data, &plan.left, args.a.data,
-                       &plan.right, &args.beta, summand_of(args), &plan.c, args.c, &plan.c, &plan.algorithm,
-                       plans.workspace.get(), kWorkspace, dev.handle.stream),
-        "cublasLtMatmul", args);
+  GemmPlan plan = plan_of(plans, ranged(args));
+  set_layouts(plan, args);
+  cublasStatus_t status = multiply(dev, plans, plan, args);
+  // Refused before anything has started: the algorithm does not serve these rows.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
+    status = multiply(dev, plans, plan_of(plans, args), args);
+  check(status, "cublasLtMatmul", args);
 }
 
 }  // namespace fathom

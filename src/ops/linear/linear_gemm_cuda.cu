@@ -78,8 +78,7 @@ Tensor factor_of(CudaBackend cuda, Context& ctx, const Tensor& x, DType weight_t
   return rounded;
 }
 
-// Zeros in the rows between the count and bound(): they are in the sums over rows. Nothing reads them
-// otherwise.
+// Zeros in the rows between the count and bound(), for sums over bound() rows. Nothing reads them otherwise.
 void clear_past_count(CudaBackend cuda, Tensor rows) {
   const int64_t present = present_rows(cuda, rows), launched = bound(cuda, rows);
   if (present == launched || rows.dim(1) == 0) return;
@@ -194,14 +193,15 @@ void linear_dx_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Te
 
 void linear_dw_kernel(CudaBackend cuda, Context& ctx, const Tensor& dy, const Tensor& x, DType weight_type,
                       float beta, Tensor& dw) {
-  cuda.counters.add({.madds = madds(present_rows(cuda, dy), dw.shape())});
+  const int64_t present = present_rows(cuda, dy);
+  cuda.counters.add({.madds = madds(present, dw.shape())});
   if (weight_type == DType::kF32 && has_few_outputs(dw)) return narrow_dw_kernel(cuda, ctx, dy, x, beta, dw);
   const Tensor factor = factor_of(cuda, ctx, x, weight_type);
-  clear_past_count(cuda, factor);
+  // The sum ends with the rows that are there: those up to bound() need no zeros.
   cuda_gemm(cuda, {.layout = GemmLayout::kTN,
                    .m = dy.dim(1),
                    .n = x.dim(1),
-                   .k = bound(cuda, dy),
+                   .k = present,
                    .a = matrix(dy),
                    .b = matrix(factor),
                    .c = dw.raw(),
@@ -251,8 +251,12 @@ Tensor weight_factor(CudaBackend cuda, Context& ctx, const Tensor& weight) {
 }
 
 Tensor dy_factor(CudaBackend cuda, Context& ctx, const Tensor& dy, DType weight_type) {
-  if (weight_type == DType::kF32 || dy.dtype() == DType::kBF16) clear_past_count(cuda, dy);
   return factor_of(cuda, ctx, dy, weight_type);
+}
+
+Tensor zeroed_factor(CudaBackend cuda, Context& ctx, const Tensor& x, DType weight_type) {
+  if (weight_type == DType::kF32 || x.dtype() == DType::kBF16) clear_past_count(cuda, x);
+  return factor_of(cuda, ctx, x, weight_type);
 }
 
 }  // namespace fathom

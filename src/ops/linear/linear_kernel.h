@@ -77,12 +77,14 @@ constexpr bool reads_bf16(CudaBackend) {
 }
 
 // dy (f32; on a GPU bf16 too) as the products with a weight of that type take it: on a GPU bf16 unless the
-// weight is f32, and zeros from the count to bound(). Those may be written into dy itself: they lie where
-// nothing is.
+// weight is f32.
 inline Tensor dy_factor(CpuBackend, Context&, const Tensor& dy, DType) {
   return dy;
 }
 Tensor dy_factor(CudaBackend cuda, Context& ctx, const Tensor& dy, DType weight_type);
+// The same with zeros from the count to bound(), for sums over that many rows. They may be written into x
+// itself: they lie where nothing is.
+Tensor zeroed_factor(CudaBackend cuda, Context& ctx, const Tensor& x, DType weight_type);
 
 // The weights as cuda_gemm() reads them: f32 and bf16 where they are, other formats decoded to bf16.
 Tensor weight_factor(CudaBackend cuda, Context& ctx, const Tensor& weight);

@@ -55,7 +55,7 @@ void expect_matrix(const Tensor& x, const char* op, const char* name) {
 
 // Room for the gradient of x: x's own memory where the note is the last to hold it. Logits are the largest
 // tensor of a training step.
-Tensor gradient_in_place(Context& ctx, const Tensor& x) {
+Tensor room_for_gradient(Context& ctx, const Tensor& x) {
   const std::shared_ptr<const void> memory = x.owner();
   constexpr int64_t kTheNoteAndThisCall = 2;
   if (memory && memory.use_count() == kTheNoteAndThisCall) return detach(x);
@@ -79,7 +79,7 @@ Tensor cross_entropy(Context& ctx, const Tensor& logits, const Tensor& targets, 
   on_device(ctx,
             [&](auto dev) { cross_entropy_kernel(dev, logits, targets, weights, log_sums, losses, out); });
   differentiate(ctx, {&logits}, out, [=, weights = detach(weights)](Context& c, const Tensor& d) {
-    Tensor d_logits = gradient_in_place(c, logits);
+    Tensor d_logits = room_for_gradient(c, logits);
     on_device(c, [&](auto dev) {
       cross_entropy_gradient_kernel(dev, logits, targets, weights, log_sums, d, d_logits);
     });
@@ -100,7 +100,7 @@ Tensor kl_divergence(Context& ctx, const Tensor& teacher, const Tensor& student,
             [&](auto dev) { kl_divergence_kernel(dev, teacher, student, weights, log_sums, losses, out); });
   differentiate(ctx, {&student}, out,
                 [=, teacher = detach(teacher), weights = detach(weights)](Context& c, const Tensor& d) {
-                  Tensor d_student = gradient_in_place(c, student);
+                  Tensor d_student = room_for_gradient(c, student);
                   on_device(c, [&](auto dev) {
                     kl_divergence_gradient_kernel(dev, teacher, student, weights, log_sums, d, d_student);
                   });

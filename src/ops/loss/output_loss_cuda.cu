@@ -256,7 +256,7 @@ GemmMatrix matrix(const Tensor& t, int64_t first = 0) {
 // A product with an output matrix: its factors as cuda_gemm() takes them, and room for a piece's logits.
 struct Product {
   Product(CudaBackend cuda, Context& ctx, const OutputRows& rows)
-      : x(dy_factor(cuda, ctx, rows.x, rows.weight.dtype())),
+      : x(zeroed_factor(cuda, ctx, rows.x, rows.weight.dtype())),
         weight(weight_factor(cuda, ctx, rows.weight)),
         cap(rows.soft_cap) {}
 

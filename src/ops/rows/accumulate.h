@@ -1,4 +1,4 @@
-// How gradients meet.
+// Adds up the gradients of a tensor that several ops read.
 #pragma once
 
 #include <functional>

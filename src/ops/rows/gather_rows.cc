@@ -38,11 +38,11 @@ Tensor gather_rows(Context& ctx, const Tensor& x, const RowSet& kept) {
         "gather_rows: x must be f32 (rows, d), bf16 (rows, d) of even d, f32 (rows) or i32 (rows), got {} {}",
         name_of(x.dtype()), to_string(x.shape()));
   }
-  if (halves && differentiable(ctx, {&x})) fail("gather_rows: rows of bf16 have no gradient: detach them");
   if (kept.is_all()) {
     if (kept.capacity() != x.dim(0)) fail("gather_rows: {} rows kept of {}", kept.capacity(), x.dim(0));
     return x;
   }
+  if (halves && differentiable(ctx, {&x})) fail("gather_rows: rows of bf16 have no gradient: detach them");
   const int64_t capacity = kept.is_none() ? 0 : kept.capacity();
   Tensor out = Tensor::empty(ctx, x.dtype(), x.rank() == 2 ? Shape{capacity, x.dim(1)} : Shape{capacity});
   if (capacity == 0) return out;

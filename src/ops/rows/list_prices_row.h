@@ -3,13 +3,8 @@
 
 #include <cmath>
 
+#include "base/both_devices.h"
 #include "ops/rows/list_prices.h"
-
-#ifdef __CUDACC__
-#define FATHOM_ROW_FUNCTION __host__ __device__ inline
-#else
-#define FATHOM_ROW_FUNCTION inline
-#endif
 
 namespace fathom {
 
@@ -31,7 +26,7 @@ inline PlainListRules plain(const ListRules& rules) {
 }
 
 // out[g − 1] = min over k ≥ g of max over j < g of (loss k − loss j) / (cost j − cost k). loss: of 1 … K.
-FATHOM_ROW_FUNCTION void critical_prices(const PlainListRules& rules, const float* loss, float* out) {
+FATHOM_BOTH inline void critical_prices(const PlainListRules& rules, const float* loss, float* out) {
   for (int g = 1; g <= rules.lists; ++g) {
     float least = kMostPrice;
     for (int k = g; k <= rules.lists; ++k) {
@@ -47,14 +42,14 @@ FATHOM_ROW_FUNCTION void critical_prices(const PlainListRules& rules, const floa
 }
 
 // What lies more than half of the way from `mid` to `edge` is pressed into the other half.
-FATHOM_ROW_FUNCTION float pressed(float price, float mid, float edge) {
+FATHOM_BOTH inline float pressed(float price, float mid, float edge) {
   const float half = (edge - mid) / 2, beyond = (price - mid - half) / half;
   return beyond <= 0 ? price : mid + half + half * (beyond / (1 + beyond));
 }
 
 // prices: of the row, in place; mean: of the mean row; most: filled. All (K).
-FATHOM_ROW_FUNCTION void press_into_band(const PlainListRules& rules, const float* mean, float* prices,
-                                         float* most) {
+FATHOM_BOTH inline void press_into_band(const PlainListRules& rules, const float* mean, float* prices,
+                                        float* most) {
   float highest = -kMostPrice;
   for (int g = 0; g < rules.lists; ++g) {
     const float mid = mean[g], gap = 0.05f * fabsf(mid) + 1e-4f;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/rng.h"
+#include "ops/kernels/gpu_test.h"
 #include "ops/kernels/kept_rows_test.h"
 
 namespace fathom {
@@ -54,14 +55,9 @@ TEST(UniformNoise, IsUniformAndInside) {
 }
 
 TEST(UniformNoise, CudaGivesTheSameBits) {
-  std::unique_ptr<Context> gpu;
-  try {
-    gpu = std::make_unique<Context>(ContextOptions{.device = Device::kCuda, .threads = 1});
-  } catch (const UserError& error) {
-    GTEST_SKIP() << error.what();
-  }
-  Context cpu({.threads = 1});
-  EXPECT_EQ(many(*gpu), many(cpu));
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  Context gpu({.device = Device::kCuda, .threads = 1}), cpu({.threads = 1});
+  EXPECT_EQ(many(gpu), many(cpu));
 }
 
 TEST(UniformNoise, NamesWhatWasExpected) {

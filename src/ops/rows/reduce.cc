@@ -1,10 +1,12 @@
 #include "ops/rows/reduce.h"
 
+#include <array>
 #include <vector>
 
 #include "base/format.h"
 #include "ops/kernels/row_access.h"
 #include "ops/kernels/without_values.h"
+#include "ops/rows/select_rows.h"
 
 namespace fathom {
 
@@ -25,6 +27,8 @@ void variance_rows_gradient_kernel(CpuBackend dev, const Tensor& x, const Tensor
                                    Tensor& dx);
 void variance_rows_gradient_kernel(CudaBackend dev, const Tensor& x, const Tensor& mean, const Tensor& d,
                                    Tensor& dx);
+// total: as mean_rows'.
+void kept_share_kernel(CudaBackend dev, const RowSet& kept, int64_t rows, Tensor& total, Tensor& out);
 void weighted_sum_kernel(CpuBackend dev, std::span<const Tensor> scalars, std::span<const float> weights,
                          Tensor& out);
 void weighted_sum_kernel(CudaBackend dev, std::span<const Tensor> scalars, std::span<const float> weights,
@@ -71,6 +75,27 @@ Tensor mean_rows(Context& ctx, const Tensor& x, const Tensor& weights) {
                   accumulate(c, x, dx);
                 });
   return out;
+}
+
+// On a GPU nothing but the count is read.
+Tensor kept_share(Context& ctx, const RowSet& kept, const Tensor& p) {
+  expect_vector(p, "kept_share", "p");
+  if (kept.is_all() && kept.capacity() != p.dim(0))
+    fail("kept_share: {} rows kept of {}", kept.capacity(), p.dim(0));
+  if constexpr (kHasCuda) {
+    if (ctx.device() == Device::kCuda && !p.row_count()) {
+      Tensor out = Tensor::empty(ctx, DType::kF32, {1}), total = room_for_double(ctx);
+      kept_share_kernel(ctx.cuda(), kept, p.dim(0), total, out);
+      differentiate(ctx, {&p}, out, [total, p = without_values(p)](Context& c, const Tensor& d) {
+        Tensor dp = gradient_like(c, p);
+        mean_rows_gradient_kernel(c.cuda(), {}, total, d, dp);
+        accumulate(c, p, dp);
+      });
+      return out;
+    }
+  }
+  const Tensor soft = mean_rows(ctx, p), ran = mean_rows(ctx, row_mask(ctx, kept, p.dim(0)));
+  return weighted_sum(ctx, std::array{soft, ran, detach(soft)}, std::array{1.0f, 1.0f, -1.0f});
 }
 
 Tensor variance_rows(Context& ctx, const Tensor& x) {

@@ -43,18 +43,38 @@ __device__ double weight_of(const float* weights, int64_t row) {
 // Sums over all rows are one block's, in f64: thread t adds rows t, t + kSumThreads, ….
 constexpr int kSumThreads = 1024;
 
+// Loads that do not wait for each other: a single block's time is theirs.
+constexpr int kAtOnce = 8;
+
 __global__ void mean_of_all(Numbers x, const float* weights, double* total_of, float* out) {
+  const int64_t rows = x.count();
   double sum = 0.0, total = 0.0;
-  for (int64_t r = threadIdx.x; r < x.count(); r += kSumThreads) {
-    const double weight = weight_of(weights, r);
-    if (weight == 0.0) continue;  // whatever x is there
-    sum += weight * static_cast<double>(x.data[r]);
-    total += weight;
+  for (int64_t first = threadIdx.x; first < rows; first += kAtOnce * kSumThreads) {
+    float value[kAtOnce], weight[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int64_t r = first + i * kSumThreads;
+      value[i] = r < rows ? x.data[r] : 0.0f;
+      weight[i] = r >= rows ? 0.0f : weights ? weights[r] : 1.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (weight[i] == 0.0f) continue;  // whatever x is there
+      sum += static_cast<double>(weight[i]) * static_cast<double>(value[i]);
+      total += static_cast<double>(weight[i]);
+    }
   }
   sum = block_sum(sum);
   total = block_sum(total);
   if (threadIdx.x != 0) return;
   *out = total == 0.0 ? 0.0f : static_cast<float>(sum / total);
+  *total_of = total;
+}
+
+// One thread.
+__global__ void share_of_kept(DeviceRows kept, int64_t rows, double* total_of, float* out) {
+  const auto total = static_cast<double>(rows);
+  *out = rows == 0 ? 0.0f : static_cast<float>(static_cast<double>(kept.count()) / total);
   *total_of = total;
 }
 
@@ -135,6 +155,12 @@ void mean_rows_gradient_kernel(CudaBackend dev, const Tensor& weights, const Ten
       weights ? weights.data<float>() : nullptr, total.data<double>(), d.data<float>(), Numbers(dx),
       dx.data<float>());
   check_launch("the gradient of mean_rows");
+}
+
+void kept_share_kernel(CudaBackend dev, const RowSet& kept, int64_t rows, Tensor& total, Tensor& out) {
+  share_of_kept<<<1, 1, 0, dev.handle.stream>>>(DeviceRows(kept), rows, total.data<double>(),
+                                                out.data<float>());
+  check_launch("kept_share");
 }
 
 void variance_rows_kernel(CudaBackend dev, const Tensor& x, Tensor& mean, Tensor& out) {

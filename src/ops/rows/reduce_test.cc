@@ -140,6 +140,30 @@ TEST(WeightedSum, ManyTerms) {
   }
 }
 
+// The share is constant where p changes, so no difference sees the gradient.
+TEST(KeptShare, CountsAndLearnsInEveryRow) {
+  for (const Device device : devices_to_check()) {
+    for (const int64_t rows : {0, 1, 7, 3000}) {
+      Context ctx({.device = device, .threads = 2});
+      const std::vector<float> p(static_cast<size_t>(rows), 0.25f);
+      const auto share = [&](const RowSet& kept, double expected) {
+        Tape tape(device);
+        const TapeScope taped(ctx, tape);
+        Tensor sum = Tensor::owned(device, DType::kF32, {rows});
+        const Tensor learns = parameter(floats(ctx, p), sum), out = kept_share(ctx, kept, learns);
+        EXPECT_NEAR(host_values(ctx, out)[0], expected, 1e-6) << rows;
+        const float factor = 3.0f;
+        tape.backward(ctx, weighted_sum(ctx, {&out, 1}, {&factor, 1}));
+        for (const float d : host_values(ctx, sum)) ASSERT_NEAR(d, 3.0 / static_cast<double>(rows), 1e-6);
+      };
+      const RowSet some = every_third(ctx, rows);
+      share(some, rows > 0 ? static_cast<double>((rows + 1) / 3) / static_cast<double>(rows) : 0.0);
+      share(RowSet::all(rows), rows > 0 ? 1.0 : 0.0);
+      share(RowSet::none(rows), 0.0);
+    }
+  }
+}
+
 TEST(Reduce, NamesWhatWasExpected) {
   Context ctx({.threads = 1});
   const Tensor x = Tensor::empty(ctx, DType::kF32, {3});
@@ -155,6 +179,7 @@ TEST(Reduce, NamesWhatWasExpected) {
             "weighted_sum: scalar must be f32 (1), got f32 (3)");
   EXPECT_EQ(refusal([&] { weighted_sum(ctx, {}, std::vector<float>{1.0f}); }),
             "weighted_sum: 0 scalars, 1 weights");
+  EXPECT_EQ(refusal([&] { kept_share(ctx, RowSet::all(4), x); }), "kept_share: 4 rows kept of 3");
 }
 
 }  // namespace

@@ -74,12 +74,16 @@ void bf16_gradient(Context& ctx, const NormedRows& of, const Tensor& d) {
   }
 }
 
-Tensor norm_to_bf16(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& weight,
-                    RmsNormParams params) {
+void expect_bf16(const Context& ctx, const Tensor& x) {
   require(ctx.device() == Device::kCuda && x.rank() == 2 && x.stride(0) % 4 == 0 && x.dim(1) % 4 == 0 &&
               x.dim(1) <= kWidestBf16Norm,
           "rms_norm: bf16 needs a GPU and rows of a multiple of 4 up to {} elements, got {} on {}",
           kWidestBf16Norm, to_string(x.shape()), name_of(ctx.device()));
+}
+
+Tensor norm_to_bf16(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& weight,
+                    RmsNormParams params) {
+  expect_bf16(ctx, x);
   if (kept.is_all() && kept.capacity() != x.dim(0))
     fail("rms_norm: {} rows kept of {}", kept.capacity(), x.dim(0));
   Tensor y = Tensor::empty(ctx, DType::kBF16, {kept.capacity(), x.dim(1)});
@@ -91,6 +95,41 @@ Tensor norm_to_bf16(Context& ctx, const Tensor& x, const RowSet& kept, const Ten
                 [of = NormedRows{without_values(x), kept, weight, params, y, inverse}](
                     Context& c, const Tensor& d) { bf16_gradient(c, of, d); });
   return out;
+}
+
+// Where a gradient adds up; `fresh` where that is new memory, of zeros, which accumulate() then gets.
+Tensor sum_for(Context& ctx, const Tensor& x, bool& fresh) {
+  fresh = false;
+  if (!x.gradient()) return {};
+  if (Tensor sum = gradient_to_add_to(x)) return sum;
+  fresh = true;
+  Tensor zeros = Tensor::empty(ctx, DType::kF32, x.shape());
+  fill(ctx, zeros, 0.0f);
+  return zeros;
+}
+
+void routed_gradient(Context& ctx, const RoutedNorm& of, const Tensor& d, const Tensor& d_logit) {
+  if constexpr (kHasCuda) {
+    const Tensor &x = of.norm.x, &weight = of.norm.weight;
+    if (d) expect(d, DType::kBF16, of.norm.y.shape(), "rms_norm_routed", "the gradient");
+    bool fresh_weight = false, fresh_router = false;
+    RoutedGradients all;
+    all.d = d;
+    all.d_logit = d_logit;
+    if (d) all.weight = sum_for(ctx, weight, fresh_weight);
+    if (d_logit) all.router = sum_for(ctx, of.router, fresh_router);
+    all.dx = gradient_to_add_to(x);  // before another handle to it
+    if (!all.dx) all.dx = gradient_like(ctx, x);
+    all.arrived = x.gradient()->value;
+    if (of.scaled.p.gradient()) all.d_p = Tensor::empty(ctx, DType::kF32, of.scaled.p.shape());
+    all.scratch = Tensor::empty(ctx, DType::kF32, {2 * rms_norm_bf16_scratch(of.norm.y)});
+    rms_norm_routed_gradient_kernel(ctx.cuda(), of, all);
+    x.gradient()->value = all.dx;
+    x.gradient()->own = true;
+    if (fresh_weight) accumulate(ctx, weight, all.weight);
+    if (fresh_router) accumulate(ctx, of.router, all.router);
+    if (all.d_p) accumulate(ctx, of.scaled.p, all.d_p);
+  }
 }
 
 void rms_norm_gradient(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params,
@@ -129,6 +168,37 @@ Tensor rms_norm_rows(Context& ctx, const Tensor& x, const RowSet& kept, const Te
   expect_rows(x, "rms_norm", "x");
   expect(weight, DType::kF32, {x.dim(-1)}, "rms_norm", "weight");
   return norm_to_bf16(ctx, x, kept, weight, params);
+}
+
+RoutedRows rms_norm_routed(Context& ctx, const Tensor& x, const Tensor& weight, RmsNormParams params,
+                           const Tensor& router, const ScaledThrough& scaled) {
+  expect_rows(x, "rms_norm_routed", "x");
+  expect(weight, DType::kF32, {x.dim(-1)}, "rms_norm_routed", "weight");
+  expect_bf16(ctx, x);
+  require(ctx.tape() && ctx.tape()->recording() && x.gradient() && !x.row_count(),
+          "rms_norm_routed: x must be differentiable, with every row there, while a tape records");
+  if (!router.defined() || router.rank() != 2 || router.dim(0) < 1 || router.dim(0) > 2)
+    fail("rms_norm_routed: router must be f32 (1 or 2, {}), got {}", x.dim(1), to_string(router.shape()));
+  expect(router, DType::kF32, {router.dim(0), x.dim(1)}, "rms_norm_routed", "router");
+  if (scaled.p) {
+    expect(scaled.p, DType::kF32, {x.dim(0)}, "rms_norm_routed", "p");
+    expect(scaled.ran, DType::kF32, {x.dim(0)}, "rms_norm_routed", "ran");
+  }
+  RoutedRows out{Tensor::empty(ctx, DType::kBF16, x.shape()), Tensor::empty(ctx, DType::kF32, {x.dim(0)})};
+  RoutedNorm of{
+      {x, RowSet::all(x.dim(0)), weight, params, out.normed, Tensor::empty(ctx, DType::kF32, {x.dim(0)})},
+      router,
+      {scaled.p ? without_values(scaled.p) : Tensor(), scaled.ran}};
+  if constexpr (kHasCuda) rms_norm_routed_kernel(ctx.cuda(), of, out.logit);
+  of.norm.x = without_values(x);
+  for (Tensor* made : {&out.normed, &out.logit}) *made = made->with_gradient(std::make_shared<Gradient>());
+  ctx.tape()->record([of, normed = out.normed.gradient(), logit = out.logit.gradient()](Context& c) {
+    const Tensor d = normed->value, d_logit = logit->value;
+    normed->value = logit->value = {};
+    const Tensor shaped = d ? d.reshape(of.norm.y.shape()) : Tensor();
+    routed_gradient(c, of, shaped, d_logit);
+  });
+  return out;
 }
 
 }  // namespace fathom

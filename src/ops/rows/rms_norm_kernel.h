@@ -26,4 +26,21 @@ void rms_norm_bf16_gradient_kernel(CudaBackend dev, const NormedRows& of, const 
                                    Tensor& d_weight);
 int64_t rms_norm_bf16_scratch(const Tensor& y);
 
+// What rms_norm_routed() and its gradient need. kept: all rows.
+struct RoutedNorm {
+  NormedRows norm;
+  Tensor router;         // f32 (1 or 2, d)
+  ScaledThrough scaled;  // p without its values
+};
+
+void rms_norm_routed_kernel(CudaBackend dev, const RoutedNorm& of, Tensor& logit);
+
+// d, d_logit: what arrived, undefined: nothing. dx = arrived (undefined: 0; may be dx) and the gradient.
+// weight, router: added to; they and d_p undefined: not wanted. scratch: f32, twice what
+// rms_norm_bf16_scratch() says, not initialised.
+struct RoutedGradients {
+  Tensor d, d_logit, arrived, dx, weight, router, d_p, scratch;
+};
+void rms_norm_routed_gradient_kernel(CudaBackend dev, const RoutedNorm& of, RoutedGradients& gradients);
+
 }  // namespace fathom

@@ -17,7 +17,7 @@ struct SequenceThresholds {
   const Tensor& table;     // f32 (sequences, columns)
   int64_t column;          // the one that is read
   const Tensor& sequence;  // i32 (rows)
-  float standard;          // where the table has NaN, and for sequences beyond its end
+  float own;               // where the table has NaN, and for sequences beyond its end
   float least;             // a lower one of the table counts as this
 };
 // score > the threshold of the row's sequence; else as above.

@@ -28,7 +28,7 @@ void select_rows_kernel(CpuBackend, const Tensor& score, const SequenceThreshold
   int32_t kept = 0;
   for (int64_t r = 0; r < present_rows(score); ++r) {
     const float of_table = sequence[r] >= 0 && sequence[r] < sequences ? table[sequence[r] * columns] : NAN;
-    const float threshold = std::isnan(of_table) ? thresholds.standard : std::max(of_table, thresholds.least);
+    const float threshold = std::isnan(of_table) ? thresholds.own : std::max(of_table, thresholds.least);
     const bool skip = s[r] <= threshold;  // NaN is kept
     if (!skip) ids.data<int32_t>()[kept++] = static_cast<int32_t>(r);
   }

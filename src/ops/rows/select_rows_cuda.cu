@@ -28,6 +28,7 @@ __device__ void write_wanted(int64_t rows, int64_t share, Fn wanted, int32_t* id
   const int64_t end = begin + share < rows ? begin + share : rows;
   if (begin >= rows && blockIdx.x > 0) return;
   int32_t written = 0;
+#pragma unroll 8
   for (int64_t row = threadIdx.x; row < begin; row += kThreads) written += wanted(row) ? 1 : 0;
   if (begin > 0) written = block_sum(written);
   for (int64_t first = begin; first < end; first += kThreads) {
@@ -62,7 +63,7 @@ __global__ void select(const float* score, const int32_t* score_count, int64_t r
 
 __global__ void select_by_sequence(const float* score, const int32_t* score_count, int64_t rows,
                                    int64_t share, const float* table, int64_t sequences, int64_t columns,
-                                   const int32_t* sequence, float standard, float least, int32_t* ids,
+                                   const int32_t* sequence, float own, float least, int32_t* ids,
                                    DeviceCount count) {
   const int64_t present = score_count ? *score_count : rows;
   write_wanted(
@@ -70,7 +71,7 @@ __global__ void select_by_sequence(const float* score, const int32_t* score_coun
       [=](int64_t r) {
         const int32_t at = sequence[r];
         const float of_table = at >= 0 && at < sequences ? table[at * columns] : NAN;
-        const float threshold = isnan(of_table) ? standard : fmaxf(of_table, least);
+        const float threshold = isnan(of_table) ? own : fmaxf(of_table, least);
         return !(score[r] <= threshold);  // NaN is kept
       },
       ids, count);
@@ -103,7 +104,7 @@ void select_rows_kernel(CudaBackend dev, const Tensor& score, const SequenceThre
   select_by_sequence<<<blocks_of(score.dim(0)), kThreads, 0, dev.handle.stream>>>(
       score.data<float>(), score.row_count(), score.dim(0), share_of(score.dim(0)),
       table.data<float>() + thresholds.column, table.dim(0), table.dim(1),
-      thresholds.sequence.data<int32_t>(), thresholds.standard, thresholds.least, ids.data<int32_t>(),
+      thresholds.sequence.data<int32_t>(), thresholds.own, thresholds.least, ids.data<int32_t>(),
       device_count(dev, count));
   check_launch("select_rows");
 }

@@ -3,13 +3,8 @@
 
 #include <cstdint>
 
+#include "base/both_devices.h"
 #include "ops/rows/steer_rows.h"
-
-#if defined(__CUDACC__)
-#define FATHOM_BOTH __host__ __device__
-#else
-#define FATHOM_BOTH
-#endif
 
 namespace fathom {
 

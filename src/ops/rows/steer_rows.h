@@ -18,7 +18,7 @@ struct Steering {
   int64_t unit;
   const Tensor& sequence;   // i32 (rows)
   const Tensor& positions;  // i32 (rows), rising in each sequence
-  float standard, least;    // as SequenceThresholds
+  float own, least;         // as SequenceThresholds
   const RowSet* present;    // rows that take part; null: all. The others' thresholds mean nothing
   bool counts;              // these decisions are those that later blocks look back on
 };

@@ -63,7 +63,7 @@ void steered_thresholds_kernel(CpuBackend, const Tensor& score, const Steering& 
     const SteeringRule rule = rule_of(steering, history.dim(2), sequence);
     const bool at_budget = !std::isnan(rule.threshold), steers = at_budget && rule.share >= 0;
     float& threshold = out.data<float>()[r];
-    threshold = at_budget ? std::max(rule.threshold, steering.least) : steering.standard;
+    threshold = at_budget ? std::max(rule.threshold, steering.least) : steering.own;
     if (!blocks.has(sequence)) continue;
     SteeredBlock& block = blocks.at(sequence, position / kSteeredRows);
     const auto place = static_cast<int>(position % kSteeredRows);

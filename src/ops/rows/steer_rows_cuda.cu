@@ -13,7 +13,7 @@ struct SteeringInput {
   const float* table;  // of this unit: parts are `units` apart
   int64_t sequences, units;
   const int32_t *sequence, *positions;
-  float standard, least;
+  float own, least;
   DeviceRows present;
   bool all_present, counts;
 };
@@ -52,7 +52,7 @@ __device__ void steer_group(const SteeringInput& in, const SteeringHistory& hist
           steers ? excess_after(before, rule.share, __popc(before.ran), __popc(before.seen)) : before.excess;
     }
   }
-  float threshold = isnan(rule.threshold) ? in.standard : fmaxf(rule.threshold, in.least);
+  float threshold = isnan(rule.threshold) ? in.own : fmaxf(rule.threshold, in.least);
   if (steers) threshold = fmaxf(steered(rule, block.excess), in.least);
   if (mine) out[row] = threshold;
   const unsigned int bit = counts ? 1u << place : 0u;
@@ -78,8 +78,8 @@ __global__ void steer(SteeringInput in, SteeringHistory history, float* out) {
     const int64_t of = row < rows ? in.sequence[row] : -1;
     if (s == history.sequences) {
       if (row >= rows || (of >= 0 && of < history.sequences)) continue;
-      const float own = of >= 0 ? rule_of(in, of).threshold : NAN;
-      out[row] = isnan(own) ? in.standard : fmaxf(own, in.least);
+      const float threshold = of >= 0 ? rule_of(in, of).threshold : NAN;
+      out[row] = isnan(threshold) ? in.own : fmaxf(threshold, in.least);
       continue;
     }
     const bool mine = row < rows && of == s;
@@ -109,7 +109,7 @@ void steered_thresholds_kernel(CudaBackend dev, const Tensor& score, const Steer
                          units,
                          steering.sequence.data<int32_t>(),
                          steering.positions.data<int32_t>(),
-                         steering.standard,
+                         steering.own,
                          steering.least,
                          DeviceRows(steering.present ? *steering.present : RowSet::all(score.dim(0))),
                          steering.present == nullptr,

@@ -1,0 +1,26 @@
+// Thresholds found on the way through the network, and what steers them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fathom {
+
+// Calibration sets the first part; one pass of all its rows fills the second. The units follow in the order
+// of the network: each is judged by the scores that rows have when the units before it have already skipped.
+struct ThresholdFit {
+  float share = 0;                 // of each unit's rows that is to skip
+  std::vector<float> shares = {};  // (2L): of each unit, instead of the one for all
+  std::vector<float> given = {};   // (2L): these thresholds, and no quantiles
+  bool steers = false;             // the rows run at steered thresholds
+
+  std::vector<float> thresholds = {};  // (2L), −∞ where a unit was not asked
+  std::vector<float> steering =
+      {};  // (3 · 2L): the parts of Steering after the thresholds; a share of -1: not steered
+
+  void begin(int64_t units);
+  void find(int64_t unit, std::vector<float> scores);
+  std::vector<float> settings() const;  // as a sequence is given them
+};
+
+}  // namespace fathom
