@@ -127,18 +127,23 @@ class Sources(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             text = pathlib.Path(folder, "text.txt")
             text.write_text("one")
+            measured = pathlib.Path(folder, "measured.txt")
+            measured.write_text("one")
             args = types.SimpleNamespace(threads=1, jobs=1, device=None, fathom="", data=folder, benchmarks="", base=None)
-            step = results_plan.Step("step", ["{python}", "-c", "print('{}')", "{data}/text.txt:0.5"])
+            step = results_plan.Step("step", ["{python}", "-c", "print('{}')", "{data}/text.txt:0.5",
+                                              'prepare_data=["{data}/measured.txt"]'])
             later = results_plan.Step("later", ["{python}", "-c", "print('{}')"], needs=[step])
             runner = results.Runner(args, "paper", pathlib.Path(folder, "out"), {"step": step, "later": later})
             for each in (step, later):
                 runner.run(each)
             runner.look_up()
             self.assertEqual(set(runner.done), {"step", "later"})
-            text.write_text("another")
-            runner.done = {}
-            runner.look_up()
-            self.assertEqual(runner.done, {})
+            for changed in (text, measured):
+                changed.write_text("another")
+                runner.done = {}
+                runner.look_up()
+                self.assertEqual(runner.done, {})
+                changed.write_text("one")
 
 
 class Tools(unittest.TestCase):
@@ -197,6 +202,16 @@ class Papers(unittest.TestCase):
             for model, spec in config["models"].items():
                 used.update({spec.get("from"), spec.get("edit"), spec.get("prune"), spec.get("by")})
             self.assertEqual(set(config["models"]) - used, set(), f"{name}: models that no row shows")
+
+    def test_lists_are_measured_on_the_text_of_the_calibration(self):
+        for name in ("gateskip", "mindskip"):
+            config, values = results_plan.read(name, "full")
+            for model, spec in config["models"].items():
+                if "prepare_tokens" not in spec.get("set", {}):
+                    continue
+                plan = results_plan.Plan(config, values, False)
+                text = values[plan.model(model).family]["calibrate"][0]
+                self.assertIn(f'prepare_data=["{text}"]', plan.steps[f"{model}.train"].argv)
 
     def test_the_page_says_what_the_configs_say(self):
         page = (ROOT / "docs/results.md").read_text()

@@ -75,6 +75,11 @@ def write(path, text):
     part.replace(path)
 
 
+def files_named(argv):
+    """The texts and the model that a command names, without their weights."""
+    return {file for word in argv for file in re.findall(r'\{base\}|\{data\}/[^":]+', word)}
+
+
 class Runner:
     def __init__(self, args, paper, out, steps):
         self.paper, self.out, self.steps, self.threads, self.jobs = paper, out, steps, args.threads, args.jobs
@@ -90,8 +95,7 @@ class Runner:
 
     def sources(self, step):
         """The sizes of the texts and the model that the command names: they survive a move of the folders."""
-        words = {re.sub(r":[\d.]+$", "", a) for a in step.argv if a == "{base}" or a.startswith("{data}/")}
-        paths = {w: pathlib.Path(re.sub(r"\{(\w+)\}", lambda m: str(self.names[m[1]]), w)) for w in words}
+        paths = {w: pathlib.Path(re.sub(r"\{(\w+)\}", lambda m: str(self.names[m[1]]), w)) for w in files_named(step.argv)}
         return {word: path.stat().st_size for word, path in paths.items() if path.is_file()}
 
     def folder(self, step):
@@ -194,12 +198,13 @@ def select(config, words):
 def check_files(args, steps):
     """Everything is there before the first hour is spent."""
     words = {word for step in steps for word in step.argv}
-    if "{base}" in words and not args.base:
+    files = {file for step in steps for file in files_named(step.argv)}
+    if "{base}" in files and not args.base:
         fetched = subprocess.run(["tools/fetch_smollm2.sh"], capture_output=True, text=True)
         if fetched.returncode:
             sys.exit(f"results.py: no pretrained model (--base): {fetched.stderr.strip()}")
         args.base = here(fetched.stdout.strip())
-    texts = sorted({args.data / re.sub(r":[\d.]+$", "", word[7:]) for word in words if word.startswith("{data}/")})
+    texts = sorted(args.data / file.removeprefix("{data}/") for file in files - {"{base}"})
     tasks = [args.benchmarks] if "{benchmarks}" in words and not args.smoke else []
     for path in [args.fathom, *texts, *tasks]:
         if not path.exists():

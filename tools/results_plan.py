@@ -73,9 +73,11 @@ class Plan:
                 "--tokens", tokens, "--steer", "off", "-t", "{threads}", "--json", "-q"], model.steps)]
         return model
 
-    def settings(self, recipe, own):
-        """--set for each: the size's, then the model's own."""
+    def settings(self, recipe, own, family):
+        """--set for each: the size's, then the model's own. Lists are measured on the text that thresholds are found on."""
         merged = {**self.values["recipes"][recipe].get("set", {}), **own}
+        if "prepare_tokens" in own:
+            merged["prepare_data"] = [self.values[family]["calibrate"][0]]
         if "method" in own:  # a method's keys of another method mean nothing
             merged = {k: v for k, v in merged.items() if k in own or not k.startswith("method.")}
         for key, value in merged.items():
@@ -97,7 +99,7 @@ class Plan:
         verb = ["tune"] if frozen and base.args else ["tune", "--all-weights"] if base.args else ["train"]
         argv = ["{fathom}", *verb, "--config", CONFIGS / f"{recipe}.json", *base.args,
                 "-o", folder, *data, "-t", "{threads}", "-q", "--json", "--set", "data_cache={out}/tokens",
-                *self.settings(recipe, own)]
+                *self.settings(recipe, own, family)]
         step = self.step(f"{name}.train", argv, base.steps, spec.get("alone", False), folder)
         if frozen:
             return Model([*base.args, "--adapter", folder], base.family, folder, [step])

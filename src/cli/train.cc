@@ -83,7 +83,8 @@ void choose_what_trains(const TrainChoice& o, Recipe& recipe) {
 Recipe parse_recipe(const std::string& path) {
   Recipe recipe = Recipe::parse(read_text_file(path, size_t{1} << 20), printable(path));
   const fs::path folder = fs::path(path).parent_path();
-  for (std::vector<std::string>* files : {&recipe.train.data, &recipe.train.validation.data}) {
+  TrainConfig& keys = recipe.train;
+  for (std::vector<std::string>* files : {&keys.data, &keys.validation.data, &keys.prepare_data}) {
     for (std::string& file : *files) {
       if (!file.empty()) file = (folder / file).lexically_normal().string();
     }
@@ -245,7 +246,7 @@ int run_recipe(const TrainChoice& o, bool tune) {
   watch_termination();
   Model model = make_model(ctx, recipe);
   const TrainingData data = open_training_data(ctx, recipe.train, model, &interrupted());
-  Trainer trainer(ctx, recipe, model, *data.train, data.validation.get(), o.out, o.resume, &interrupted());
+  Trainer trainer(ctx, recipe, model, data, o.out, o.resume, &interrupted());
   if (o.resume && !trainer.resume()) log_info(fmt::format("{} holds no checkpoint: from the start", o.out));
   log_info(fmt::format("{}: {} parameters train, {} tokens of data, from step {} to {}",
                        recipe.method->name(), trained_numbers(trainer), data.train->tokens(), trainer.steps(),

@@ -4,6 +4,9 @@
 
 namespace fathom {
 
+const Json kGreedy{{"prompt", "The old man"}, {"max_tokens", 12}, {"temperature", 0}};
+const Json kEndless{{"prompt", "Once"}, {"max_tokens", 200}, {"ignore_eos", true}, {"temperature", 0}};
+
 Json with(Json body, const Json& more) {
   body.update(more);
   return body;

@@ -15,6 +15,8 @@ using Json = nlohmann::json;
 
 Json with(Json body, const Json& more);  // the fields of both
 
+extern const Json kGreedy, kEndless;  // requests: of 12 tokens, and of 200 that nothing ends
+
 // What both rigs do with a model.
 class ApiRig {
  public:

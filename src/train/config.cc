@@ -17,8 +17,9 @@ using OrderedJson = nlohmann::ordered_json;
 
 constexpr uint32_t kTextStream = 0x7e87;
 
-constexpr std::array<std::string_view, 6> kMayChange{
-    "steps", "log_every", "prepare_tokens", "checkpoint.every", "checkpoint.keep", "data_cache"};
+constexpr std::array<std::string_view, 7> kMayChange{"steps",          "log_every",        "prepare_data",
+                                                     "prepare_tokens", "checkpoint.every", "checkpoint.keep",
+                                                     "data_cache"};
 
 void flatten(const OrderedJson& json, const std::string& prefix, OrderedJson& flat) {
   for (const auto& [key, value] : json.items()) {

@@ -75,6 +75,7 @@ struct TrainConfig {
   std::string data_cache, chat_template;
   bool prompts_as_chat = false;
   int64_t batch = 8, context = 256, accumulate = 1;
+  std::vector<std::string> prepare_data;
   int64_t prepare_tokens = 16384;
   int64_t steps = 0, schedule_steps = 1000;
   Precision precision = Precision::kF32;
@@ -108,9 +109,10 @@ struct TrainConfig {
     v("batch", batch, "samples of a micro-batch");
     v("context", context, "tokens of a sample, at most");
     v("accumulate", accumulate, "micro-batches of a step");
-    v("prepare_tokens", prepare_tokens,
-      "tokens of data, or all where there are fewer, on which a method measures the model before it starts: "
-      "harm order, Attention Drop, ShortGPT, init harm_order");
+    v("prepare_data", prepare_data,
+      "files on which a method measures the model before it starts (harm order, Attention Drop, ShortGPT, "
+      "nested's lists, init harm_order), as in data: the text of a calibration, say; empty: data");
+    v("prepare_tokens", prepare_tokens, "tokens of prepare_data that it takes, or all where there are fewer");
     v("steps", steps, "stop after this step; 0: after schedule_steps. Changes no schedule");
     v("schedule_steps", schedule_steps, "the length of every schedule");
     v("precision", precision,
@@ -159,7 +161,7 @@ struct Recipe {
 };
 
 // The keys in which two recipes differ, "a.b" each, less those that may change when a run goes on (steps,
-// log_every, checkpoint.*, data_cache, prepare_tokens).
+// log_every, checkpoint.*, data_cache, prepare_data, prepare_tokens).
 std::vector<std::string> differing_keys(const std::string& json_a, const std::string& json_b);
 
 struct WeightedPath {

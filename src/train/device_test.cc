@@ -195,9 +195,8 @@ TEST_F(Devices, RollsBack) {
 TEST_F(Devices, AModelElsewhereIsRefused) {
   Run run(recipe(), folder_.at("run"));
   Context other({.device = Device::kGuarded, .threads = 1});
-  EXPECT_EQ(
-      error_of([&] { Trainer(other, run.recipe, run.model, *run.data.train, nullptr, folder_.at("other")); }),
-      "the model is on the device cpu, and training on guarded: move it there first");
+  EXPECT_EQ(error_of([&] { Trainer(other, run.recipe, run.model, run.data, folder_.at("other")); }),
+            "the model is on the device cpu, and training on guarded: move it there first");
 }
 
 TEST_F(Devices, StepsAreTimedAndRunsEstimated) {

@@ -47,13 +47,14 @@ class MeasuringScope {
 
 }  // namespace
 
-Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-                 std::string dir, bool resumes, const std::atomic<bool>* stop)
+Trainer::Trainer(Context& ctx, Recipe& recipe, Model& model, const TrainingData& data, std::string dir,
+                 bool resumes, const std::atomic<bool>* stop)
     : ctx_(ctx),
       recipe_(recipe),
       model_(model),
-      train_(train),
-      validation_(validation),
+      train_(*data.train),
+      validation_(data.validation.get()),
+      prepare_(data.prepare ? *data.prepare : *data.train),
       dir_(std::move(dir)),
       schedule_(recipe.train.schedule, recipe.train.schedule_steps),
       tape_(ctx.device()) {
@@ -121,13 +122,13 @@ void Trainer::start_from(const std::string& folder) {
 
 // The first samples, until there are this many tokens, a few samples in each batch: two states and the logits
 // of a batch are all that memory has to hold.
-std::vector<Batch> Trainer::first_batches(int64_t samples, int64_t most_tokens) {
-  samples = std::min(samples, train_.samples());
+std::vector<Batch> Trainer::first_batches(const Dataset& text, int64_t samples, int64_t most_tokens) {
+  samples = std::min(samples, text.samples());
   const int64_t each = std::max<int64_t>(1, kPrepareRows / recipe_.train.context);
   std::vector<Batch> batches;
   int64_t tokens = 0;
   for (int64_t first = 0; first < samples && tokens < most_tokens; first += each) {
-    const TrainBatch part = train_.batch(first, std::min(each, samples - first), 0);
+    const TrainBatch part = text.batch(first, std::min(each, samples - first), 0);
     batches.push_back(make_batch(ctx_, rows_of(part)));
     tokens += part.rows();
   }
@@ -138,7 +139,7 @@ std::vector<Batch> Trainer::first_batches(int64_t samples, int64_t most_tokens) 
 // get their first values.
 void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
   const MeasuringScope scope(ctx_, tape_);
-  const std::vector<Batch> batches = first_batches(INT64_MAX, recipe_.train.prepare_tokens);
+  const std::vector<Batch> batches = first_batches(prepare_, INT64_MAX, recipe_.train.prepare_tokens);
   recipe_.method->prepare(ctx_, model_, batches, start, stop);
 }
 
@@ -146,7 +147,7 @@ void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
 void Trainer::finish_method(const std::atomic<bool>& stop) {
   if (!recipe_.method->fits_at_end()) return;
   const MeasuringScope scope(ctx_, tape_);
-  const std::vector<Batch> batches = first_batches(kFitSamples, INT64_MAX);
+  const std::vector<Batch> batches = first_batches(train_, kFitSamples, INT64_MAX);
   for (const std::string& line : recipe_.method->finish(ctx_, model_, batches, &stop)) log_info(line);
 }
 

@@ -10,12 +10,12 @@
 #include "tensor/tape.h"
 #include "train/checkpoint.h"
 #include "train/config.h"
-#include "train/dataset.h"
 #include "train/input_sums.h"
 #include "train/merged_lora.h"
 #include "train/optimizer.h"
 #include "train/prefetch.h"
 #include "train/train_part.h"
+#include "train/training_data.h"
 
 namespace fathom {
 
@@ -57,8 +57,8 @@ class Trainer {
   // The model is on the context's device (move_model in model/load.h).
   // resumes: resume() comes next, so what a checkpoint holds is not measured first. stop: ends what is
   // measured with PrepareCancelled; nothing has been written then.
-  Trainer(Context& ctx, Recipe& recipe, Model& model, const Dataset& train, const Dataset* validation,
-          std::string dir, bool resumes = false, const std::atomic<bool>* stop = nullptr);
+  Trainer(Context& ctx, Recipe& recipe, Model& model, const TrainingData& data, std::string dir,
+          bool resumes = false, const std::atomic<bool>* stop = nullptr);
 
   // Goes on from the newest whole checkpoint of the folder; false: there is none. Another recipe is refused
   // with the keys that differ.
@@ -92,7 +92,7 @@ class Trainer {
   void start_from(const std::string& folder);
   void take_measured();
   void prepare(bool start, const std::atomic<bool>* stop);
-  std::vector<Batch> first_batches(int64_t samples, int64_t most_tokens);
+  std::vector<Batch> first_batches(const Dataset& text, int64_t samples, int64_t most_tokens);
   void finish_method(const std::atomic<bool>& stop);
   void end_run(TrainResult& result, const std::atomic<bool>& stop, bool saves);
   void keep_density(const std::atomic<bool>& stop);
@@ -119,7 +119,8 @@ class Trainer {
   Model& model_;
   Model teacher_;  // as it was before training, without a LoRA; only where the objective distils
   const Dataset& train_;
-  const Dataset* validation_;
+  const Dataset* validation_;  // null: there is none
+  const Dataset& prepare_;     // the text that methods measure the model on
   std::string dir_;
   bool looked_ = false;                   // for a checkpoint to resume from
   std::optional<CheckpointPlace> found_;  // that one

@@ -47,8 +47,7 @@ class Trainers : public testing::Test {
       if (change) change(model);
       move_model(ctx, model);
       data = open_training_data(ctx, recipe.train, model);
-      trainer =
-          std::make_unique<Trainer>(ctx, recipe, model, *data.train, data.validation.get(), dir, resumes);
+      trainer = std::make_unique<Trainer>(ctx, recipe, model, data, dir, resumes);
     }
     TrainResult run() { return trainer->run(never_); }
 

@@ -135,13 +135,44 @@ TEST_F(Trainers, MeasuresOnSoManyTokens) {
   }
 }
 
+// prepare_data is measured instead of the training text, all of it and nothing else; a run may go on without
+// it.
+TEST_F(Trainers, MeasuresOnAnotherText) {
+  const std::string other = folder_.write("other.txt",
+                                          "Dogs bark in the night.\n<|endoftext|>\nWho hears them?\n"),
+                    key = R"(, "prepare_data": [")" + other + R"("])";
+  for (const char* method : {"harm_order", "attention_drop", "short_gpt"}) {
+    const std::string base = std::string(R"("steps": 2, "method": ")") + method + "\"";
+    const auto work = [&](const std::string& json, const std::string& dir) {
+      fs::remove_all(folder_.at(dir));
+      Run run(json, folder_.at(dir), 2, true);
+      run.run();
+      return run.ctx.counters().total().madds;
+    };
+    const auto measured = [&](const std::string& dir) {
+      return nlohmann::json::parse(file_text(folder_.at(dir) + "/step-2/skip/adapter_config.json"))["method"]
+          .dump();
+    };
+    const uint64_t own = work(recipe(base), "own"), small = work(recipe(base + key), "other");
+    EXPECT_LT(small, own) << method << ": the other text has fewer tokens";
+    std::string instead = recipe(base);
+    instead.replace(instead.find(data_), data_.size(), other);
+    work(instead, "instead");
+    if (std::string_view(method) == "harm_order") {
+      EXPECT_NE(measured("other"), measured("own")) << "harms are of the text";
+      EXPECT_EQ(measured("other"), measured("instead")) << "nothing but that text was measured";
+    }
+    Run next(recipe(std::string(R"("steps": 3, "method": ")") + method + "\""), folder_.at("other"), 2, true);
+    EXPECT_TRUE(next.trainer->resume()) << method << ": what was measured stays";
+  }
+}
+
 TEST_F(Trainers, MeasuringCanBeStopped) {
   const std::atomic<bool> stop{true};
   Run run(recipe(R"("method": "harm_order", "prepare_tokens": 1)"), folder_.at("run"));
   Recipe other = Recipe::parse(recipe(R"("method": "harm_order")"), "recipe");
-  EXPECT_THROW(
-      Trainer(run.ctx, other, run.model, *run.data.train, nullptr, folder_.at("other"), false, &stop),
-      PrepareCancelled);
+  EXPECT_THROW(Trainer(run.ctx, other, run.model, run.data, folder_.at("other"), false, &stop),
+               PrepareCancelled);
   EXPECT_FALSE(fs::exists(folder_.at("other")));
 }
 

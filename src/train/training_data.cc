@@ -37,6 +37,12 @@ TrainingData open_training_data(Context& ctx, const TrainConfig& config, const M
   TrainingData data;
   const std::vector<DataSource> sources = open_sources(ctx, config, model, config.data, cancel);
   data.train = std::make_unique<Dataset>(sources, options);
+  if (!config.prepare_data.empty()) {
+    DatasetOptions whole = options;
+    whole.validation_share = 0;
+    data.prepare =
+        std::make_unique<Dataset>(open_sources(ctx, config, model, config.prepare_data, cancel), whole);
+  }
   if (config.validation.share == 0 && config.validation.data.empty()) return data;
   options.shuffle = false;
   options.validation = config.validation.share > 0;

@@ -9,7 +9,8 @@
 namespace fathom {
 
 struct TrainingData {
-  std::unique_ptr<Dataset> train, validation;  // validation: null where the recipe has none
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> validation, prepare;  // null where the recipe has none
 };
 
 // Tokenizes what the cache does not hold yet. No data, or data that does not fit the model, is a UserError.
