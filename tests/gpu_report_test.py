@@ -74,13 +74,16 @@ class Hash(Tool):
 
 
 class Programs(Tool):
-    def test_are_those_that_were_begun(self):
+    def test_are_those_that_were_built(self):
         self.assertIn("there is no", self.refusal("programs", self.build))
         self.output("begin", self.build, "ops_test", "train_test")
+        self.assertIn("there is no", self.refusal("programs", self.build), "the build may have failed")
+        self.output("end", self.build)
         self.assertEqual(self.output("programs", self.build), "ops_test train_test\n")
 
     def test_of_other_sources_are_refused(self):
         self.output("begin", self.build, "ops_test")
+        self.output("end", self.build)
         path = self.root / "src/ops/rows/steer_cpu.cc"
         path.write_text(FILES["src/ops/rows/steer_cpu.cc"] + "// changed\n")
         self.assertIn("other sources than these", self.refusal("programs", self.build))
@@ -89,6 +92,7 @@ class Programs(Tool):
 
     def test_of_a_folder_that_is_gone_are_refused(self):
         self.output("begin", self.build, "ops_test")
+        self.output("end", self.build)
         notes = json.loads((self.build / "gpu_built.json").read_text())
         (self.build / "gpu_built.json").write_text(json.dumps(notes | {"folder": "/not/here"}))
         self.assertIn("ln -s", self.refusal("programs", self.build))
@@ -103,6 +107,7 @@ class Write(Tool):
     def setUp(self):
         super().setUp()
         self.output("begin", self.build, "ops_test", "train_test")
+        self.output("end", self.build)
 
     def counts(self, *logs):
         self.output("write", self.build, *logs)

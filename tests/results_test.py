@@ -287,6 +287,15 @@ class Cells(unittest.TestCase):
         self.assertEqual(results_tables.difference("eval", a, b), "+25.0 ± 14.4 level")
         self.assertIsNone(results_tables.difference("eval", a, {"items": {"x": [1, 0, 0, 0]}}), "other items")
 
+    def test_a_row_is_compared_with_its_pair(self):
+        step = lambda name: types.SimpleNamespace(name=name)
+        found = [{"table": "t", "row": row, "at": "own", "steps": {"nll": step(row)}} for row in ("ours", "other", "theirs")]
+        done = {row: {"output": {"windows": values}} for row, values in
+                {"ours": [1.0, 2.0, 3.5], "other": [9.0, 9.0, 9.0], "theirs": [2.0, 3.0, 4.0]}.items()}
+        beside = {"pair": {"ours": "theirs"}}
+        self.assertEqual(results_tables.comparisons(found[0], beside, found, done), {"NLL against pair": "-0.833 ± 0.167 better"})
+        self.assertEqual(results_tables.comparisons(found[1], beside, found, done), {})
+
     def test_items_of_samples(self):
         samples = [{"task": "a", "gold": 1, "predicted": 1, "predicted_norm": 0}, {"task": "b", "greedy": True},
                    {"task": "a", "gold": 2, "predicted": 0, "predicted_norm": 2}]

@@ -2,7 +2,8 @@
 """Words that make a comment, a help text, an error or a page hard to read.
 
 They are looked for in comments of headers, those of tests too, in string literals of all sources and recipes, in the texts
-of the methods' pictures, and in the Markdown pages. Some are looked for in sources only. A line that needs one of them is listed in EXCEPTIONS as FILE: a part of the line.
+of the methods' pictures, and in the Markdown pages. A line that needs one of them is listed in EXCEPTIONS as FILE: a part of the
+line.
 """
 import pathlib
 import re
@@ -20,9 +21,10 @@ WORDS = {
     r"\b[Nn]obody\b": "name the subject",
     r"\b[Ee]verybody\b": "name the subject",
     r"\b[Ss]omebody\b": "name the subject",
+    r"\b[Ww]ho(?:ever)?\b": "name the subject ('which rows', 'the method that'); 'who' is for people",
 }
-IN_SOURCES = {r"\b[Ww]ho(?:ever)?\b": "which rows, the method that; of people only"}
 EXCEPTIONS: dict[str, list[str]] = {
+    "README.md": ["for people who"],
     "src/report/token_class.cc": ["anyone everyone someone", "i you he she"],  # English words
     "src/text/utf8_stream.h": ["Unicode standard"],
 }
@@ -64,7 +66,7 @@ def main():
         for number, text in pieces(path):
             if any(part in text for part in EXCEPTIONS.get(name, [])):
                 continue
-            for word, better in (WORDS | IN_SOURCES if name.startswith("src/") else WORDS).items():
+            for word, better in WORDS.items():
                 if found := re.search(word, text):
                     wrong.append(f"{name}:{number}: '{found.group(0)}' ({better})")
     print("\n".join(wrong) if wrong else f"English: {len(paths)} files without the listed words")

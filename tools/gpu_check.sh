@@ -22,6 +22,7 @@ if [ "$stage" != test ]; then
   if pkg-config --exists libpcre2-8 libutf8proc; then tests+=(model_test skip_test infer_test train_test); fi
   tools/gpu_report.py begin "$build" "${tests[@]}"
   cmake --build "$build" --target "${tests[@]}" planted_cuda
+  tools/gpu_report.py end "$build"
 fi
 programs=$(tools/gpu_report.py programs "$build")  # fails where the sources are others than those that were built
 [ "$stage" != build ] || exit 0

@@ -3,6 +3,7 @@
 
     tools/gpu_report.py hash                        # of the CUDA sources as they are
     tools/gpu_report.py begin BUILD PROGRAM ...     # notes in BUILD what they are about to be built from
+    tools/gpu_report.py end BUILD                   # they are built
     tools/gpu_report.py programs BUILD              # names them; an error where the sources are others now
     tools/gpu_report.py write BUILD [TOOL:CLEAN:FOUND ...] NAME=LOG ...
         # GoogleTest's output of each program, or of each part of it; of each tool of compute-sanitizer, yes or no: was it
@@ -66,7 +67,14 @@ def said(*command):
 def begin(build, programs):
     notes = {"sources": all_sources(), "commit": said("git", "rev-parse", "--short", "HEAD"), "folder": str(ROOT),
              "programs": programs}
-    (pathlib.Path(build) / NOTES).write_text(json.dumps(notes, indent=1) + "\n")
+    path = pathlib.Path(build) / NOTES
+    path.unlink(missing_ok=True)  # a build that fails leaves no notes
+    path.with_name(NOTES + ".begun").write_text(json.dumps(notes, indent=1) + "\n")
+
+
+def end(build):
+    path = pathlib.Path(build) / NOTES
+    path.with_name(NOTES + ".begun").rename(path)
 
 
 def built(build):
@@ -138,6 +146,8 @@ def main():
             print(sources_hash())
         case ["begin", build, *programs] if programs:
             begin(build, programs)
+        case ["end", build]:
+            end(build)
         case ["programs", build]:
             print(*built(build)["programs"])
         case ["write", build, *entries] if entries:

@@ -198,7 +198,7 @@ def nested():
 def mixture_of_depths():
     p = Picture("Mixture of Depths: a fixed number of tokens a layer",
                 ["In training each block takes the same", "number of tokens of a sequence, those", "that its router rates highest.",
-                 "A small predictor, which sees no future,", "decides afterwards. Who is not taken is", "not seen in that layer."])
+                 "A small predictor, which sees no future,", "decides afterwards. A row not taken is", "not seen in that layer."])
     for layer in range(LAYERS):
         scores = [hard + 0.7 * noise(11, t, layer) for t, hard in enumerate(HARD)]
         for t in sorted(range(len(TOKENS)), key=scores.__getitem__)[:3]:

@@ -1,8 +1,8 @@
 """Finished steps as tables: a line for every row of the paper and every point at which it was measured.
 
 Rows of a table are measured on the same windows and items. Where these were kept, each point is compared with the rows that
-the table's "beside" names, {"dense": ROW, "fixed": {"0.85": ROW, …}}: the difference, its paired standard error, and whether
-it is level (less than 1.96 of them), better or worse.
+the table's "beside" names, {"dense": ROW, "fixed": {"0.85": ROW, …}, "pair": {ROW: OTHER ROW, …}}: the difference, its paired
+standard error, and whether it is level (less than 1.96 of them), better or worse.
 """
 import json
 import math
@@ -106,10 +106,10 @@ PAIRED = {"nll": "NLL", "eval": "accuracy", "lambada": "accuracy"}
 
 
 def comparisons(point, beside, found, done):
-    """The cells against each row that the table names: at the same budget, or by its own rule."""
+    """The cells against each row that the table names, for this row or for its budget: at the same budget, or by its own rule."""
     cells = {}
     for name, rows in beside.items():
-        row = rows.get(str(point["at"])) if isinstance(rows, dict) else rows
+        row = rows.get(point["row"], rows.get(str(point["at"]))) if isinstance(rows, dict) else rows
         if row is None or row == point["row"]:
             continue
         others = [p for p in found if p["table"] == point["table"] and p["row"] == row and p["at"] in (point["at"], "own")]

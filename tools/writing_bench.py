@@ -51,10 +51,10 @@ def write(args, prompts, how):
 
 
 def read(args, prompt, answer):
-    """The NLL of an answer at full depth, a token."""
-    asked = json.loads(run(args.fathom, "tokenize", "-m", args.model, "-p", prompt, "--json"))["ids"]
+    """The NLL of an answer at full depth, a token; None: it is empty."""
     if not answer["ids"]:
-        return 0.0
+        return None
+    asked = json.loads(run(args.fathom, "tokenize", "-m", args.model, "-p", prompt, "--json"))["ids"]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(asked + answer["ids"], file)
         file.flush()
@@ -65,7 +65,16 @@ def read(args, prompt, answer):
 def repeated(ids):
     """The share of 4-grams that stood before."""
     grams = [tuple(ids[i:i + 4]) for i in range(len(ids) - 3)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+    return 1 - len(set(grams)) / len(grams) if grams else None
+
+
+def known(values):
+    return [value for value in values if value is not None]
+
+
+def differences(ours, theirs):
+    """Of the prompts that both answered."""
+    return [a - b for a, b in zip(ours, theirs) if a is not None and b is not None]
 
 
 def mean(values):
@@ -87,9 +96,10 @@ def main():
         result["settings"][name] = {"nll": nlls, "repeats": repeats, "texts": [answer["text"] for answer in answers],
                                     "tokens": sum(len(answer["ids"]) for answer in answers)}
         dense = result["settings"]["dense"]
-        more = mean([a - b for a, b in zip(nlls, dense["nll"])])
-        print(f"{name:>6}: NLL {mean(nlls)[0]:.3f} ({more[0]:+.3f} ± {more[1]:.3f}), repeated 4-grams {mean(repeats)[0]:.3f} "
-              f"({mean(repeats)[0] / max(1e-9, mean(dense['repeats'])[0]):.2f} x), {result['settings'][name]['tokens']} tokens", flush=True)
+        more, share = mean(differences(nlls, dense["nll"])), mean(known(repeats))[0]
+        print(f"{name:>6}: NLL {mean(known(nlls))[0]:.3f} ({more[0]:+.3f} ± {more[1]:.3f}), repeated 4-grams {share:.3f} "
+              f"({share / max(1e-9, mean(known(dense['repeats']))[0]):.2f} x), {result['settings'][name]['tokens']} tokens, "
+              f"{nlls.count(None)} empty answers", flush=True)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -9,7 +9,7 @@ namespace fathom {
 
 class Progress {
  public:
-  // after: the bar is not there before; most jobs are done by then.
+  // after: when the bar first appears. Most jobs end sooner.
   Progress(std::string label, int64_t total,
            std::chrono::milliseconds after = std::chrono::milliseconds(100));
   ~Progress();  // wipes the bar

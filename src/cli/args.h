@@ -1,5 +1,5 @@
-// A verb's options: names, where the values go, help. A small type of ours before CLI11, which takes nine
-// seconds to compile.
+// A verb's options: names, where the values go, help. A small type of ours in front of CLI11, which takes
+// nine seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class Args {
   // Options added from here on stand under this title in -h.
   void group(const std::string& title);
 
-  // `names`: "-t,--threads". The value stays as it is unless the option is given; what it is shows in -h
-  // where that says something.
+  // `names`: "-t,--threads". The value stays as it is unless the option is given; -h shows it where
+  // that helps.
   void text(const std::string& names, std::string& value, const std::string& meta, const std::string& help);
   void texts(const std::string& names, std::vector<std::string>& values, const std::string& meta,
              const std::string& help);

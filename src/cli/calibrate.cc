@@ -302,8 +302,8 @@ void add_options(Args& args, CalibrateChoice& o) {
              "Text of another kind: the budgets are not found on it, only checked; may be repeated");
   args.text("-o", o.out, "DIR", "A new folder for the adapter with its table (default: into the one given)");
   args.text("--budgets", o.budgets, "B,B,…",
-            "The grid: each must be met within 5 points (of the default one, what can be); a miss of more "
-            "than 1 is a warning");
+            "The grid: each must be met within 5 points; a miss of more than 1 is a warning. Of the default "
+            "grid, budgets that cannot be met are left out");
   args.text(
       "--quality", o.quality, "Q,Q,…",
       "Also find the smallest budget that keeps kl=NATS a token, or ppl=RATIO, against the base at full "

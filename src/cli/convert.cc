@@ -76,7 +76,7 @@ int run_convert(const Arguments& arguments) {
   args.text("--adapter", o.adapter, "DIR",
             "Merge the LoRA of this adapter; its method goes beside the model");
   args.flag("--force-adapter", o.force_adapter,
-            "Although it was made for other weights, or is part of them already");
+            "Use the adapter although it was made for other weights, or is part of them already");
   args.flag("--force", force, "Replace a file that is there");
   add_model_options(args, o, false);
   if (!args.parse(arguments)) return 0;

@@ -283,7 +283,7 @@ int run_info(const Arguments& arguments) {
   ModelOptions o;
   add_model_options(args, o, false);
   args.text("--adapter", o.adapter, "DIR", "Adapter of a skipping method, to describe too");
-  args.flag("--force-adapter", o.force_adapter, "Although it was made for other weights");
+  args.flag("--force-adapter", o.force_adapter, "Use the adapter although it was made for other weights");
   if (!args.parse(arguments)) return 0;
   check_model_options(args, o);
   const ModelFiles files = find_model(o.model);

@@ -1,4 +1,4 @@
-// Ctrl-C: the first one asks, the second one ends the process, by the signal that came second.
+// The first Ctrl-C asks the verb to stop. The second ends the process with that signal.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,7 @@ struct Written {
 
 void add_listening_options(Args& args, ServeOptions& o, Written& w) {
   args.text("--host", o.http.host, "ADDRESS", "Where it listens; 0.0.0.0: everywhere");
-  args.integer("--port", w.port, "0: any free one, which the line on stdout names", 0, 65535);
+  args.integer("--port", w.port, "Port; 0: any free one, printed on stdout", 0, 65535);
   args.texts("--alias", w.names, "NAME", "The model's name in the API, may be repeated (default: -m's)");
   args.text("--chat-template", o.chat_template, "NAME",
             "auto: the model's own; or " + ChatTemplate::known_names());
@@ -69,23 +69,25 @@ void add_limit_options(Args& args, ServeOptions& o, Written& w) {
   args.integer("--max-stop-bytes", limits.stop_bytes, "Bytes of a stop string", 1, 1 << 20);
   args.integer("--max-bias", limits.bias_entries, "Entries of logit_bias", 0, 1 << 20);
   args.integer("--max-json-depth", limits.json_depth, "Nesting of a body", 4, 512);
-  args.text("--max-body", w.body_bytes, "BYTES", "Of a request");
-  args.integer("--max-header-kb", w.header_kb, "Of a request, in KiB", 1, 1024);
+  args.text("--max-body", w.body_bytes, "BYTES", "Most bytes of a request's body");
+  args.integer("--max-header-kb", w.header_kb, "Most KiB of a request's headers", 1, 1024);
   args.integer("--connections", w.connections, "Open at the same time; more are 503", 1, 1'000'000);
-  args.integer("--request-seconds", w.request_seconds, "For a request to come whole", 1, 86400);
-  args.integer("--idle-seconds", w.idle_seconds, "Between two requests of a connection", 1, 86400);
+  args.integer("--request-seconds", w.request_seconds, "Seconds in which a request must be whole", 1, 86400);
+  args.integer("--idle-seconds", w.idle_seconds, "Seconds between two requests of a connection", 1, 86400);
   args.integer("--stall-seconds", w.stall_seconds,
-               "Without a byte taken: a client that does not read is dropped", 1, 86400);
-  args.integer("--ping-seconds", w.ping_seconds, "Without a token: a stream gets a comment", 1, 86400);
+               "Seconds without a byte taken, after which a client is dropped", 1, 86400);
+  args.integer("--ping-seconds", w.ping_seconds,
+               "Seconds without a token, after which a stream gets a comment", 1, 86400);
   args.integer("--drain-seconds", o.drain_seconds,
-               "After SIGTERM or Ctrl-C, for requests to end; a second one ends at once", 0, 86400);
-  args.integer("--http-threads", w.http_threads, "Of the server, beside the engine's", 1, 64);
+               "Seconds after SIGTERM or Ctrl-C in which requests may end; a second signal ends at once", 0,
+               86400);
+  args.integer("--http-threads", w.http_threads, "Threads of the HTTP server, beside the engine's", 1, 64);
 }
 
 void add_log_options(Args& args, ServeOptions& o, Written& w) {
   args.group("Logs, one line a request on stderr");
-  args.choice("--log-format", w.log_format, {"text", "json"}, "Of the lines");
-  args.flag("--log-prompts", o.api.log_prompts, "With what was asked");
+  args.choice("--log-format", w.log_format, {"text", "json"}, "Form of the lines");
+  args.flag("--log-prompts", o.api.log_prompts, "Log prompts, too");
 }
 
 void take(const Args& args, const Written& w, ServeOptions& o) {

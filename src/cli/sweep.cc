@@ -76,10 +76,10 @@ bool parse(Args& args, SweepSettings& o, const Arguments& arguments) {
   args.text("--baselines", o.baselines, "LIST", "What stands beside the methods: random, shallow, or none");
   args.integer("--seeds", o.seeds, "Draws of random skipping", 1, 1000);
   args.integer("-s,--seed", o.seed, "The first of these seeds", 0, INT64_MAX / 2);
-  args.texts("--data", o.data, "FILE",
-             "Text that the method was calibrated on (text or JSONL, as calibrate reads it): here the order "
-             "is measured in which the shallow baseline drops units; may be repeated, FILE:0.3 gives one a "
-             "weight");
+  args.texts(
+      "--data", o.data, "FILE",
+      "Text that the method was calibrated on (text or JSONL, as calibrate reads it): the order in which "
+      "the shallow baseline drops units is measured on it; may be repeated, FILE:0.3 gives one a weight");
   args.text("--chat-template", o.documents.chat_template, "NAME",
             "Format of conversations in JSONL (default: the model's own)");
   args.flag("--prompts-as-chat", o.documents.prompts_as_chat,

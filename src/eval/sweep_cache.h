@@ -1,4 +1,4 @@
-// What a sweep has computed, on disk as it comes: a process that dies loses the chunk it was at, no more.
+// A sweep's results on disk, written chunk by chunk. A process that dies loses its current chunk only.
 #pragma once
 
 #include <chrono>

@@ -13,6 +13,8 @@ constexpr const char* kDense =
     "an adapter with a calibration table; this is a dense model without a skipping method, which runs "
     "everything";
 
+constexpr double kFarOff = 0.05;  // as calibrate refuses a budget that is missed by more
+
 }  // namespace
 
 void check_budget(double budget) {
@@ -68,7 +70,12 @@ std::vector<float> Budgets::thresholds(double budget) const {
   if (dense_ && budget == 1) return {};
   if (dense_) fail("a budget of {:g} needs {}", budget, kDense);
   if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
-  if (tables_.empty() && !list_.order.empty()) return list_.thresholds(budget, units_);
+  if (tables_.empty() && !list_.order.empty()) {
+    if (budget < list_.left.back() - kFarOff)
+      fail("{}: a budget of {:g} is out of reach: {:.3g} runs when every unit of the list is left out",
+           printable(name_), budget, list_.left.back());
+    return list_.thresholds(budget, units_);
+  }
   return table_for(budget).thresholds(static_cast<float>(budget));
 }
 

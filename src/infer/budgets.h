@@ -23,7 +23,7 @@ void check_budget(double budget);
 
 class Budgets {
  public:
-  // Of a dense model, which runs everything: 1, or an error.
+  // For a dense model. It runs everything: a budget of 1 gives no thresholds, any other is an error.
   Budgets() : dense_(true) {}
   // The tables of a method's adapter. `name` begins the errors. A broken table is a UserError.
   Budgets(const Model& model, const Adapter& adapter, std::string name);

@@ -25,8 +25,8 @@ inline constexpr double kDraftStake = 0.04;  // of each token: what trying may c
 class DraftLength {
  public:
   static DraftLength fixed(int64_t drafts) { return DraftLength(drafts, false, {}, 0); }
-  // Spends at most `stake` more than plain decoding would have, however short the text is: rounds are paid
-  // from what plain tokens and earlier rounds have laid by.
+  // Spends at most `stake` more than plain decoding would have, however short the text is: a round begins
+  // only when `stake` of the plain tokens so far and the passes that earlier rounds saved cover its cost.
   static DraftLength adaptive(DraftCost cost, double stake = kDraftStake) {
     return DraftLength(0, true, cost, stake);
   }

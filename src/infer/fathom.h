@@ -76,8 +76,8 @@ class TokenMask {
   virtual ~TokenMask() = default;
   // Sets the logits (vocab) of tokens that may not come next to −∞.
   virtual void forbid(std::span<float> logits) = 0;
-  virtual void accept(int32_t token) = 0;     // it came
-  virtual void rollback(int64_t tokens) = 0;  // the newest `tokens` that were accepted did not come
+  virtual void accept(int32_t token) = 0;     // called with each token that is chosen
+  virtual void rollback(int64_t tokens) = 0;  // takes back the newest `tokens` accepted tokens
 };
 
 // How an answer is written.
@@ -99,7 +99,7 @@ enum class DraftKind : uint8_t {
 std::span<const std::string_view> enum_names(DraftKind);  // "method", "harm_order", "exit", "lookup"
 
 struct DraftOptions {
-  int64_t drafts = 0;  // tokens of a round; 0: as many as have paid so far
+  int64_t drafts = 0;  // tokens before each verification; 0: by how many earlier drafts were accepted
   // Without a kind: with `drafts` 0, the engine chooses among lookup, the method (or the harm order, where it
   // was measured) and no drafts by what has paid so far. With a number: the method where it has a calibration
   // and `budget` is below the answer's, else the harm order where it was measured, else lookup.
@@ -260,7 +260,7 @@ struct EngineOptions {
   int64_t rows = 512;          // of a pass at most; more than the cache's sequences
   int64_t waiting = 1024;      // answers beside those that have a place; more are refused with EngineBusy
   int64_t most_answers = 128;  // of one request
-  int64_t tokens_ahead = 64;   // that a reader may be behind before its answer pauses
+  int64_t tokens_ahead = 64;   // that may wait for the reader before its answer pauses
   int64_t ageing = 32;         // passes without rows after which an answer's priority rises by one
   bool keep_prefixes = true;   // what a finished answer computed stays until its place is needed
   std::optional<float> budget = {};  // of requests that name none; none: the method's own rule

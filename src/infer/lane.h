@@ -28,8 +28,8 @@ struct Lane {
   int64_t shifted_prompt = 0;       // of them, those that the shift kept: fed as a prompt is
   int32_t slot = -1;                // of the cache; -1: waiting
   int64_t fed = 0;                  // rows in the cache
-  int64_t served = 0;               // the pass that it last had rows in, or that it came before
-  LogProbs prompt_log_probs;        // as far as they are scored since it was fed from its beginning
+  int64_t served = 0;  // the last pass in which it had rows; before its first: the one after its arrival
+  LogProbs prompt_log_probs;  // as far as they are scored since it was fed from its beginning
   AnswerStats stats;
   double depths = 0;                              // sum over the tokens
   int64_t computed_rows = 0, computed_units = 0;  // rows, and units that they ran, drafts included

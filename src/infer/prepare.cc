@@ -43,7 +43,7 @@ std::optional<Speculation> speculation_of(const Request& request, const BatcherO
                                           Feeder& feeder) {
   if (!request.speculate) return {};
   if (feeder.policy().needs_whole_prompt())
-    fail("speculation takes tokens back, and the method as it is configured decides on all it was fed");
+    fail("speculation takes tokens back, which this method cannot: it decides on the whole prompt");
   const bool made_for_drafts = dynamic_cast<SpeculativeState*>(&feeder.state());
   const bool drafts = options.records && made_for_drafts;
   const bool named = request.speculate->kind.has_value();

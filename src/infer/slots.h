@@ -41,7 +41,7 @@ class Slots {
   // Before any of a pass's `rows` are reserved: where they might not fit, what skipped rows did not use is
   // given back. (On the CPU every pass has done so.)
   void make_ready(int64_t rows);
-  // Gives up the kept sequence that was not used for longest. Returns false when there is none.
+  // Gives up the least recently used kept sequence. Returns false when there is none.
   bool forget_oldest(int32_t but = -1);
 
  private:

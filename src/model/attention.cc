@@ -29,7 +29,7 @@ bool same_set(const RowSet& a, const RowSet& b) {
   return &a == &b || (a.is_all() && b.is_all()) || (a.ids() && a.ids().raw() == b.ids().raw());
 }
 
-// A unit's attention over the rows of a pass, in three steps: project, remember, mix.
+// A unit's attention over the rows of a pass, in four steps: project, remember, mix, output.
 class AttentionUnit {
  public:
   AttentionUnit(Context& ctx, const Model& model, int64_t layer, const Tensor& h, const Decision& decision,

@@ -16,10 +16,9 @@ bool wants(const BatchRow& row) {
   return row.wants_logits;
 }
 
-// Where the ids of the rows that want logits begin: behind the columns, at a whole block of memory.
+// Where the ids of the rows that want logits begin: behind the columns.
 int64_t ids_at(const BatchShape& shape) {
-  constexpr int64_t kBlock = 16;
-  return (static_cast<int64_t>(kColumns.size()) * shape.rows + kBlock - 1) / kBlock * kBlock;
+  return next_piece(static_cast<int64_t>(kColumns.size()) * shape.rows);
 }
 
 bool has_ids(const BatchShape& shape) {

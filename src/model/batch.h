@@ -35,6 +35,10 @@ struct BatchShape {
   int64_t wanted = 0;       // rows that want logits
   int64_t numbers() const;  // i32, in the block
 };
+// Where a piece of the block begins that follows these numbers: at the next 64 bytes.
+constexpr int64_t next_piece(int64_t numbers) {
+  return (numbers + 15) / 16 * 16;
+}
 BatchShape batch_shape(std::span<const BatchRow> rows);
 void write_batch(std::span<const BatchRow> rows, const BatchShape& shape, int32_t* block);
 // block: i32 (numbers() or more), on the context's device.

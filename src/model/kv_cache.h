@@ -115,7 +115,7 @@ class KvCache {
     int64_t slots = 0;      // taken at most: exact after settle() and truncate()
     int64_t rows = 0;       // positions that slots were reserved for
     int64_t gone = 0;       // pages at the front that were given back: a window has passed them
-    int64_t gone_rows = 0;  // no entry at this position or after is gone
+    int64_t gone_rows = 0;  // positions from here on still have their entries
   };
   struct Layer {
     KvView view;
@@ -153,7 +153,7 @@ class KvCache {
   Tensor numbers_, lengths_, taken_;
   std::vector<NumberWrite> changes_;  // of numbers_, not yet on the device
   std::vector<int64_t> rows_;
-  bool skips_ = false, shares_ = false;  // has a row left nothing; has one listed the slot below?
+  bool skips_ = false, shares_ = false;  // some row left no entry; some row shares a lower layer's
   std::vector<int32_t> host_;            // scratch, CUDA only
 };
 

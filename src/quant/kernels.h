@@ -61,7 +61,7 @@ inline constexpr int kRowRecord =
 inline constexpr int kTileRecordColumn = 48;  // bytes of a column's 32 elements in an unpacked tile, likewise
 inline constexpr int kMaxTileColumns = 32;
 
-// Weight rows as they are, `stride` bytes apart (in fours: on the average); each is an output column. A
+// Weight rows as they are, `stride` bytes apart (in fours: on average); each is an output column. A
 // product with few rows reads some of them (its kernel's number of streams) together, `step` rows apart: j, j
 // + step, j + 2 step, ... for every j < step. Four long streams are read from memory at twice the rate of
 // four neighbouring rows, which end before a hardware prefetcher has understood them.

@@ -20,6 +20,9 @@ int64_t groups_of(int64_t rows) {
   return (rows + kTileRows - 1) / kTileRows;
 }
 
+static_assert(kIntFormats + 7 == kDTypes,
+              "every type but f32, f16, bf16, i32, u8, q2_k and q3_k is in FATHOM_INT_FORMATS");
+
 bool int_format(DType dtype, IntFormat* format) {
 #define FATHOM_CASE(unused, F) \
   case DType::k##F:            \

@@ -18,7 +18,7 @@ Rgb ramp(double share);
 // Does black read better on it than white?
 bool is_light(Rgb color);
 
-// Of the index-th of several things; eight, then from the start again.
+// The colour of series `index`. After eight the colours repeat.
 Rgb series_color(size_t index);
 
 }  // namespace fathom

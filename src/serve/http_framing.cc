@@ -224,7 +224,7 @@ class RequestReader::Parser : http::basic_parser<true> {
     }
     if (coding && head.minor == 0) return refuse(400, "Transfer-Encoding is not part of HTTP/1.0");
     const bool met = !expect || iequals(*expect, "100-continue");
-    if (!met) refuse(417, "the only Expect that is met is 100-continue");
+    if (!met) refuse(417, "Expect: only 100-continue is supported");
   }
 
   void judge_target(View text) {

@@ -1,4 +1,4 @@
-// A JSON text on its way, as a grammar sees it.
+// Reads a JSON text byte by byte, as a grammar allows it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace fathom {
 
 // Reads bytes and takes them back. A text can be read in several ways where alternatives begin alike: all of
-// them are followed, at most kMostWays. From every way some text leads to the end, so that leaving one out
-// forbids texts but never blocks.
+// them are followed, at most kMostWays. Every way can still end well, so that leaving one out may forbid
+// texts but never leaves none.
 class JsonMachine {
  public:
   static constexpr size_t kMostWays = 32;
@@ -27,8 +27,8 @@ class JsonMachine {
   bool complete() const;  // the text is one of the grammar's
   const std::string& text() const { return text_; }
 
-  // Beginnings and continuations of values that were tried since the start, and a try for each kLooks names
-  // of properties that were looked at: what a mask's time goes into.
+  // Counts beginnings and continuations of values that were tried since the start, and a try for each kLooks
+  // names of properties that were looked at. A mask's time depends on this.
   static constexpr size_t kLooks = 16;
   uint64_t tries() const { return tries_; }
   // Once tries() has reached `most`, a byte follows the first of the ways alone, and so may be refused though

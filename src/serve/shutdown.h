@@ -9,7 +9,8 @@
 namespace fathom {
 
 // Takes no more requests and lets those that are being answered end within `time`, to the last byte that
-// their clients read. What is left then is told and cut. Afterwards the model that `api` serves may go.
+// their clients read. Requests that still run then get an error, and their connections close. Afterwards
+// the model that `api` serves may go.
 void shut_down(Api& api, HttpServer& server, std::chrono::seconds time);
 
 }  // namespace fathom

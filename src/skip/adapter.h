@@ -15,7 +15,7 @@ struct AdapterExtra {
   std::string base_model;               // name or path of the base
   std::string calibration = "{}";       // a JSON object: thresholds for budgets (infer/calibrate.h)
   std::vector<float> projections = {};  // of the base that it was made for; empty: the given model's
-  std::string trained = {};  // a JSON object: what it serves with unasked (infer/trained_rule.h); "": none
+  std::string trained = {};  // a JSON object: the rule without a budget (infer/trained_rule.h); "": none
 };
 
 // The folder appears whole or not at all; one that exists already is a UserError. Every number must be

@@ -80,7 +80,7 @@ struct GateSkipConfig {
   void visit(V& v) {
     v("gate", gate, "one number per channel, or one per row");
     v("sharing", sharing, "a gate per unit, or one for all attention and one for all FFN");
-    v("net", net, "what opens the gate: linear, or d → 2d → d with SiLU");
+    v("net", net, "the network that computes the gate: linear, or d → 2d → d with SiLU");
     v("placement", placement, "the gate multiplies the unit's output, or its input");
     v("gate_input", gate_input, "what the gate reads: the unit's normalised input, or the residual stream");
     v("detached", detached, "no gradient from the gate into the backbone, as in the released code",
@@ -155,6 +155,9 @@ class GateSkip final : public Method {
     return {.units = kUnits[static_cast<size_t>(config_.skip)],
             .batch_quantile = true,
             .scales_branch = true,
+            .gates_input = config_.placement == GatePlacement::kBefore,
+            .starts_by_harm = config_.sharing == GateSharing::kIndividual,
+            .reads_share = true,
             .fits_at_end = config_.two_stage,
             .steers = true};
   }
@@ -293,7 +296,8 @@ Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
 // Thresholds are per unit, so the harm order cannot decide between units here; it sets how far each gate
 // starts open: the most harmful unit at bias 6, the least at 4.
 void GateSkip::prepare(Context& ctx, const PrepareInput& input) {
-  if (!input.harm_order || config_.sharing == GateSharing::kShared) return;
+  if (!input.harm_order || config_.sharing == GateSharing::kShared)
+    return;                                                   // check_training refuses the latter
   const std::vector<int64_t> order = harm_order(ctx, input);  // least harmful first
   for (size_t rank = 0; rank < order.size(); ++rank) {
     Tensor& bias = gates_[static_cast<size_t>(order[rank])].bias;

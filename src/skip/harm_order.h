@@ -27,7 +27,7 @@ std::vector<double> harm_rate(Context& ctx, const PrepareInput& input, int64_t c
 // The share of the block multiply-adds that is left when the units of an order up to each have gone.
 std::vector<double> shares_left(const ModelConfig& config, std::span<const int32_t> order,
                                 SkippedKv skipped_kv, int64_t cost_context = 1024);
-// Does a unit go, before which `left` was left, so that at most `share` is?
+// Returns whether the next unit must go. left: the share before it goes; share: the most that may stay.
 inline bool goes_at(double share, double left) {
   return left > share * (1 + 1e-9);
 }

@@ -91,6 +91,9 @@ struct MethodTraits {
   bool straight_through = false;  // training needs the skipped rows' output, for the gradient of the mask
   bool freezes_backbone = false;  // as the paper trains it: routers only
   bool scales_branch = false;     // blend() multiplies the branch by more than decision.gate
+  bool gates_input = false;       // score() makes the gate that multiplies the branch's input
+  bool starts_by_harm = false;    // prepare() looks at PrepareInput::harm_order
+  bool reads_share = false;       // training looks at the step's kept share
   bool distills = false;          // unless the recipe sets an objective, training distils from full depth
   bool fits_at_end = false;       // finish() has something to fit
   // Training draws rows at random, and thresholding the same scores keeps another share. Thresholds that keep

@@ -124,6 +124,22 @@ void MethodPolicy::check(const ModelConfig& config) const {
       fail("{}: {} must be hide or left out, got {}: a unit that every row skips makes no keys and values",
            name_, training ? "train_skipped_kv" : "skipped_kv", enum_names(rule)[static_cast<size_t>(rule)]);
   }
+  bool last = false;  // only units of protected layers may come now
+  for (const int32_t unit : decide_->list(config).order) {
+    const bool stays = is_protected(unit / 2);
+    if (last && !stays)
+      fail("{}: order must name the units of protected layers last, got {} after one of them", name_, unit);
+    last = stays;
+  }
+  for (const Part& each : parts_) {
+    const bool whole = each.method.get() == score_ && each.method.get() == blend_;
+    if (each.method->traits().gates_input && (each.method.get() == score_ || each.method.get() == blend_) &&
+        !whole)
+      fail(
+          "{}: {} with placement: before scores and blends by one gate, so no other method can score or "
+          "blend",
+          name_, each.name);
+  }
 }
 
 void MethodPolicy::check_training(bool learns) const {
@@ -145,6 +161,19 @@ void MethodPolicy::check_training(bool learns) const {
         "out, "
         "or set method.share",
         options_.share_end);
+  const auto any = [&](bool MethodTraits::*trait) {
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [&](const Part& each) { return each.method->traits().*trait; });
+  };
+  const auto unread = [&](bool same, const char* key) {
+    if (!same) fail("method.{} does nothing with {}, as it is configured: leave it out", key, name_);
+  };
+  unread(options_.init == plain.init || any(&MethodTraits::starts_by_harm), "init");
+  unread(options_.st_skipped == plain.st_skipped || decide_->traits().straight_through, "st_skipped");
+  if (!any(&MethodTraits::reads_share)) {
+    unread(options_.share == plain.share, "share");
+    unread(options_.share_end == plain.share_end, "share_end");
+  }
   const bool fixed = options_.share == ShareRule::kFixed && learns;
   for (const Part& each : parts_) each.method->check_training(fixed ? options_.share_end : NAN);
 }
@@ -312,10 +341,25 @@ void MethodPolicy::begin(Context& ctx, const Model& model, const Batch& batch, P
   for (const Part& each : parts_) each.method->begin(ctx, model, batch, mine);
 }
 
+bool MethodPolicy::is_protected(int64_t layer) const {
+  return std::find(options_.protect.begin(), options_.protect.end(), layer) != options_.protect.end();
+}
+
+UnitList MethodPolicy::list(const ModelConfig& config) const {
+  const UnitList all = decide_->list(config);
+  UnitList list;
+  double left = 1;
+  for (size_t i = 0; i < all.order.size(); ++i) {
+    if (is_protected(all.order[i] / 2)) continue;
+    left -= (i == 0 ? 1 : all.left[i - 1]) - all.left[i];
+    list.order.push_back(all.order[i]);
+    list.left.push_back(left);
+  }
+  return list;
+}
+
 bool MethodPolicy::may_skip(const UnitInput& input, Units units) const {
-  const auto layer = static_cast<int32_t>(input.layer);
-  if (std::find(options_.protect.begin(), options_.protect.end(), layer) != options_.protect.end())
-    return false;
+  if (is_protected(input.layer)) return false;
   if (units == Units::kAttention) return input.unit == Unit::kAttention;
   return units != Units::kFfn || input.unit == Unit::kFfn;
 }

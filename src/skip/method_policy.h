@@ -38,7 +38,8 @@ struct SkipOptions {
     v("skipped_kv", skipped_kv, "what later tokens see of a row that skipped attention");
     v("train_skipped_kv", train_skipped_kv, "the same in training");
     v("objective", objective, "ce: the next token; distill: KL to the same model at full depth");
-    v("share", share, "how the kept share goes over training: fixed, falling from start to end, or sampled");
+    v("share", share,
+      "how the kept share changes over training: fixed, falling from start to end, or sampled");
     v("share_start", share_start, "falling: the kept share at the first step");
     v("share_end", share_end, "fixed: the kept share; falling: at the last step");
     v("share_grid", share_grid, "sampled: the kept shares, one drawn for every step");
@@ -72,7 +73,7 @@ class MethodPolicy final : public SkipPolicy {
   std::vector<MethodParameter> describe(const ModelConfig& config) const;  // the list alone: nothing is made
   void initialise(const ModelConfig& config, uint64_t seed);
   std::vector<float*> controllers();
-  // Measures what it needs to begin. start false: not what its tensors and controllers begin with.
+  // Measures what the method starts from. start: false keeps its tensors and controllers as they are.
   void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true,
                const std::atomic<bool>* cancel = nullptr);
   std::vector<std::string> measured() const;  // keys that prepare() fills where they are empty
@@ -80,7 +81,8 @@ class MethodPolicy final : public SkipPolicy {
 
   float threshold_weight(const ModelConfig& config, int64_t unit) const;  // as Method::threshold_weight
 
-  UnitList list(const ModelConfig& config) const { return decide_->list(config); }  // as Method::list
+  // As Method::list, without the units of protected layers, which always run.
+  UnitList list(const ModelConfig& config) const;
   bool opens_fully() const { return decide_->traits().opens_fully; }
   bool fixed_list() const { return decide_->traits().fixed_list; }
   // Of the method that decides, as MethodTraits has them.
@@ -125,6 +127,7 @@ class MethodPolicy final : public SkipPolicy {
   };
   MethodPolicy() = default;
   Method& part(const std::string& wanted) const;
+  bool is_protected(int64_t layer) const;
   bool may_skip(const UnitInput& input, Units units) const;
   RowSet choose(UnitCall& call, const Decision& decision) const;
   KvRule kv_rule(bool training) const { return training ? options_.train_skipped_kv : options_.skipped_kv; }

@@ -1,5 +1,4 @@
-// The list of methods: adding one is its file, its test, a line in method_list.inc and a row in
-// docs/methods.md.
+// The list of methods. CONTRIBUTING.md lists what a new one touches.
 #pragma once
 
 #include <memory>

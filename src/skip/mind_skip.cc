@@ -60,7 +60,7 @@ struct MindSkipConfig {
 
   template <class V>
   void visit(V& v) {
-    v("units", units, "what a router stands in front of", "unit");
+    v("units", units, "the units that have a router", "unit");
     v("level", level, "a decision for the whole sequence, or for each row");
     v("loss", loss, "l0: mean of the mask; target: how far that mean is above the kept share");
     v("loss_weight", loss_weight, "λ, of each routed layer's loss");
@@ -185,6 +185,8 @@ class MindSkip final : public Method {
     if (config_.level == Level::kToken && config_.pool != MindSkipConfig().pool)
       fail("mind_skip: pool ({}) is for level: sequence, and does nothing with level: token: leave it out",
            printable(config_.pool));
+    if (config_.router_input != MindSkipConfig().router_input && config_.units != Routed::kMlp)
+      fail("mind_skip: router_input is for units: mlp, whose own input is another: leave it out");
   }
   void prepare(Context& ctx, const PrepareInput& input) override;
 
@@ -195,6 +197,8 @@ class MindSkip final : public Method {
             .needs_whole_prompt = whole,
             .straight_through = true,
             .freezes_backbone = true,
+            .starts_by_harm = true,
+            .reads_share = config_.loss == Loss::kTarget,
             .own_rule = "what its routers rate above 0.5 runs",
             .own_rule_skips = true};
   }

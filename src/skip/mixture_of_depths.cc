@@ -20,13 +20,17 @@ namespace {
 enum class RouterStart : uint8_t {
   kAuto,      // open on a pretrained model, otherwise as the paper has it
   kPaper,     // no bias
-  kOpen,      // bias 5: σ = 0.9933, the model begins as it was
+  kOpen,      // bias 5 and small weights: σ is about 0.9933, the model begins as it was
   kReleased,  // GateSkip's port: bias 1, and at inference the branch as it is
 };
 std::span<const std::string_view> enum_names(RouterStart) {
   static constexpr std::array<std::string_view, 4> kNames{"auto", "paper", "open", "released"};
   return kNames;
 }
+
+// Of init_std, what the weights of open routers begin with: the numbers of a pretrained model's residual
+// stream are in the hundreds, and w·h would outweigh the bias. Not 0, which would rate all rows alike.
+constexpr float kOpenShare = 0.01f;
 
 struct MixtureConfig {
   float predictor_weight = 1.0f;
@@ -36,11 +40,15 @@ struct MixtureConfig {
   template <class V>
   void visit(V& v) {
     v("predictor_weight", predictor_weight, "of the predictors' cross-entropy in the loss");
-    v("init_std", init_std, "of the routers' and predictors' weights at the start");
+    v("init_std", init_std,
+      "of the routers' and predictors' weights at the start; routers of start: open begin with a hundredth "
+      "of it");
     v("start", start,
-      "the routers' bias: paper, none; open, 5 (a gate of 0.9933: a pretrained model begins as it was); "
-      "released, 1, and the gate is left out at inference; auto: open where the weights are pretrained, else "
-      "paper");
+      "the routers' bias: paper, none; open, 5, and small weights (a gate of about 0.9933: a pretrained "
+      "model "
+      "begins as it was); released, 1, and the gate is left out at inference; auto: open where the weights "
+      "are "
+      "pretrained, else paper");
   }
 };
 
@@ -73,6 +81,7 @@ class MixtureOfDepths final : public Method {
   }
   MethodTraits traits() const override {
     return {.units = Units::kBlock,
+            .reads_share = true,
             .keeps_density = true,
             .steers = true,
             .own_rule = "the rows run whose predictor says so (arg-max)",
@@ -87,9 +96,10 @@ class MixtureOfDepths final : public Method {
     for (size_t i = 0; i < routers_.size(); ++i) {
       DepthRouter& router = routers_[i];
       const std::string prefix = fmt::format("layers.{}.", i);
-      all.push_back({prefix + "router.weight", &router.weight, {1, d}, 0, config_.init_std});
       const bool open = config_.start == RouterStart::kOpen,
                  released = config_.start == RouterStart::kReleased;
+      all.push_back(
+          {prefix + "router.weight", &router.weight, {1, d}, 0, config_.init_std * (open ? kOpenShare : 1)});
       if (open || released)
         all.push_back({prefix + "router.bias", &router.bias, {1}, open ? 5.0f : 1.0f, 0, false});
       all.push_back({prefix + "predictor.inner.weight", &router.inner, {half, d}, 0, config_.init_std});

@@ -69,11 +69,25 @@ TEST(MixtureOfDepths, TheRouterScalesTheBranchOnly) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected.data<float>()[i], 1e-4);
 }
 
+// The same model with numbers in its residual stream that are `factor` times as large, as pretrained ones
+// are.
+void enlarge(Model& model, float factor) {
+  const auto scale = [](Tensor& w, float by) {
+    for (int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] *= by;
+  };
+  scale(model.weights.embedding, factor);
+  for (BlockWeights& block : model.weights.blocks) {
+    scale(block.o, factor);
+    scale(block.down, factor);
+  }
+}
+
 // On a pretrained model the gates begin open, in training and at inference; new weights begin without a bias.
 TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
   const Rows rows = random_rows({10, 7});
-  const auto begun = [&](const char* json, bool pretrained) {
+  const auto begun = [&](const char* json, bool pretrained, float factor = 1) {
     Rig rig(R"({"name": "dense"})");
+    enlarge(rig.model, factor);
     rig.policy = MethodPolicy::from_json(json, "test");
     if (pretrained) rig.policy->start_from_pretrained();
     rig.policy->initialise(rig.model.config, 7);
@@ -90,6 +104,7 @@ TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
   constexpr const char* kPlain = R"({"name": "mixture_of_depths"})";
   constexpr const char* kReleased = R"({"name": "mixture_of_depths", "start": "released"})";
   EXPECT_LT(far(begun(kPlain, true), whole), 0.2);
+  EXPECT_LT(far(begun(kPlain, true, 100), whole), 0.2);
   EXPECT_GT(far(begun(kPlain, false), whole), 1);
   EXPECT_EQ(far(begun(kReleased, true), whole), 0);  // no gate at inference
   EXPECT_EQ(begun(R"({"name": "mixture_of_depths", "start": "paper"})", true), begun(kPlain, false));

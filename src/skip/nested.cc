@@ -64,8 +64,8 @@ struct NestedConfig {
     v("band", band, "lists on either side of the mean row's that a row may take; 0: all");
     v("protect_rows", protect_rows, "rows at the first positions of a text that run everything");
     v("centre_block", centre_block,
-      "rows of a block; at inference what a row's state adds is counted from its mean over the sequence's "
-      "blocks before; 0: from its mean in training");
+      "rows of a block; at inference what a row's own state adds is centred on its mean over the sequence's "
+      "earlier blocks; 0: on its mean in training");
     v("sequence_spread", sequence_spread,
       "training: how far a sequence's list may lie from the step's, as a share of all lists");
     v("row_spread", row_spread,
@@ -77,7 +77,7 @@ struct NestedConfig {
     v("search", search,
       "how the order is found: once, each unit dropped alone; greedily, measured again after each that goes");
     v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
-    v("seed", seed, "of the choice random");
+    v("seed", seed, "seed of the random choice");
     v("order", order, "units, the first to drop first; empty: found on text before training");
   }
 };
@@ -114,6 +114,8 @@ class Nested final : public Method {
   MethodTraits traits() const override {  // what a row has chosen cannot be resumed
     return {.resumes = false,
             .freezes_backbone = true,
+            .starts_by_harm = true,
+            .reads_share = true,
             .distills = true,
             .fits_at_end = config_.ridge > 0 && config_.choice != ListChoice::kRandom};
   }

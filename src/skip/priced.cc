@@ -48,7 +48,7 @@ struct PricedConfig {
   void visit(V& v) {
     v("price_decay", price_decay, "of the moving average that follows the price of each share in training");
     v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
-    v("hold_budget", hold_budget, "take out of the gradient what the price would take back");
+    v("hold_budget", hold_budget, "remove the part of the gradient that would only change the budget");
     v("detached", detached, "routers read the state and do not shape it: their gradient ends there");
   }
 };
@@ -139,7 +139,9 @@ class Priced final : public Method {
     state->pull.resize(state->asked.size());
     return state;
   }
-  MethodTraits traits() const override { return {.straight_through = true, .freezes_backbone = true}; }
+  MethodTraits traits() const override {
+    return {.straight_through = true, .freezes_backbone = true, .starts_by_harm = true, .reads_share = true};
+  }
   void prepare(Context& ctx, const PrepareInput& input) override;
   std::vector<float*> controllers() override {
     std::vector<float*> all;

@@ -28,8 +28,9 @@ struct RandomConfig {
     v("rows_kept", rows_kept, "probability that a row runs a unit at inference");
     v("seed", seed, "of the choice at inference");
     v("keyed_by", keyed_by,
-      "at inference: sequence, the key that came with it; text, all tokens up to the row, so that texts draw "
-      "apart from each other and what they begin with in common can be shared");
+      "what draws depend on at inference: sequence, its key; text, all tokens up to the row, so that texts "
+      "that "
+      "begin alike can share that beginning");
     v("units", units, "what is chosen for: attention, mlp, both (each for itself) or block");
   }
 };
@@ -75,7 +76,8 @@ class Random final : public Method {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
   MethodTraits traits() const override {
-    return {.units = config_.units, .own_rule = "a share of the rows runs, drawn at random"};
+    return {
+        .units = config_.units, .reads_share = true, .own_rule = "a share of the rows runs, drawn at random"};
   }
   std::unique_ptr<MethodState> make_state(Context&, const ModelConfig& config, int64_t) const override {
     if (config_.keyed_by == KeyedBy::kText) return std::make_unique<TextKeys>(config.context);

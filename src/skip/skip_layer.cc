@@ -37,8 +37,7 @@ struct SkipLayerConfig {
     v("capacity_weight", capacity_weight, "λ of Σ (share of rows run − kept share)²");
     v("init_std", init_std, "of the routers' weights at the start");
     v("units", units,
-      "what a router stands in front of: the block, the attention or the mlp alone, or both, each with its "
-      "own",
+      "the units that have a router: the block as one, the attention or the mlp alone, or both, each its own",
       "wrap");
   }
 };
@@ -71,6 +70,7 @@ class SkipLayer final : public Method {
 
   MethodTraits traits() const override {
     return {.units = config_.units,
+            .reads_share = true,
             .keeps_density = config_.router == RouterKind::kGumbel,
             .own_rule = "the rows run whose router says so (arg-max)",
             .own_rule_skips = true};
@@ -139,8 +139,8 @@ class SkipLayer final : public Method {
   // Of running less that of skipping, f32 (rows).
   Tensor product(UnitCall& call) const {
     Context& ctx = call.ctx;
-    Tensor logits = linear(ctx, call.input.h, router_of(call.input));  // (rows, 2): skip, run; of a sigmoid
-                                                                       // (rows, 1)
+    // (rows, 2): skip, run; with a sigmoid (rows, 1)
+    Tensor logits = linear(ctx, call.input.h, router_of(call.input));
     if (config_.router != RouterKind::kSigmoid) {
       Tensor run_less_skip = Tensor::empty(ctx, DType::kF32, {2}), first = run_less_skip.rows(0, 1);
       fill(ctx, run_less_skip, 1.0f);
@@ -151,8 +151,8 @@ class SkipLayer final : public Method {
   }
 
   // In training on a GPU the router of a block reads its rows where attention's norm does, and the scaling of
-  // the block before is in the same gradient: one pass over all rows, forward and back. Is it so in this
-  // layer?
+  // the block before is in the same gradient: one pass over all rows, forward and back. Returns whether that
+  // holds for `layer`.
   bool routes(const UnitCall& call, int64_t layer) const {
     const Context& ctx = call.ctx;
     const Model& model = call.input.model;

@@ -161,8 +161,8 @@ struct HarmOrderConfig {
       "follows as last measured");
     v("cost_context", cost_context, "tokens of context at which a unit's multiply-adds are counted");
     v("counted_kv", counted_kv,
-      "whose cost `kept` counts: hide, as it runs; project or copy, as routers pay that keep such keys and "
-      "values");
+      "the rule for skipped keys and values at which `kept` counts cost: hide, as a list runs; project or "
+      "copy, to compare with routers");
     v("drop", drop, "the units that never run, 2 · layer (+ 1: the FFN); empty: by the order");
     v("order", order, "all units, the first to drop first; empty: found on text before training");
   }
@@ -177,6 +177,11 @@ struct HarmOrderState final : MethodState {
 class HarmOrderDrop final : public StaticDrop {
  public:
   HarmOrderDrop() : StaticDrop("harm_order") {}
+  MethodTraits traits() const override {
+    MethodTraits traits = StaticDrop::traits();
+    traits.reads_share = config_.drop.empty();
+    return traits;
+  }
   std::vector<Field> fields() override { return fields_of(config_); }
 
   void check(const ModelConfig& config) const override {
@@ -191,6 +196,13 @@ class HarmOrderDrop final : public StaticDrop {
   }
 
   void check_training(float share) const override {
+    const HarmOrderConfig plain;
+    const auto beside_drop = [&](bool same, const char* key) {
+      if (!config_.drop.empty() && !same) fail("harm_order: {} does nothing beside drop: leave it out", key);
+    };
+    beside_drop(config_.kept == plain.kept, "kept");
+    beside_drop(config_.search == plain.search, "search");
+    beside_drop(config_.order.empty(), "order");
     if (config_.search == OrderSearch::kOnce && config_.greedy_until != HarmOrderConfig().greedy_until)
       fail(
           "harm_order: greedy_until ({:g}) is for search: greedily, and does nothing with search: once: "

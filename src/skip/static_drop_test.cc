@@ -1,5 +1,7 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "model/flops.h"
 #include "skip/tiny_model_test.h"
 
 namespace fathom {
@@ -124,7 +126,7 @@ TEST(HarmOrder, BudgetsAreTakenFromTheListWithoutATable) {
   const std::string order = R"("order": [4, 7, 2, 5, 6, 3, 1, 0], "protect": [0]})";
   Rig all(R"({"name": "harm_order", "kept": 1, )" + order);
   const UnitList list = all.policy->list(all.model.config);
-  ASSERT_EQ(list.order.size(), 8u);
+  EXPECT_EQ(list.order, (std::vector<int32_t>{4, 7, 2, 5, 6, 3})) << "layer 0 always runs";
   EXPECT_TRUE(std::is_sorted(list.left.rbegin(), list.left.rend()));
   const Rows rows = random_rows({9, 4});
   for (const char* kept : {"1", "0.9", "0.7", "0.5"}) {
@@ -137,6 +139,36 @@ TEST(HarmOrder, BudgetsAreTakenFromTheListWithoutATable) {
     EXPECT_EQ(TinyRun(all, 2).pass(rows).logits, TinyRun(fixed, 2).pass(rows).logits) << kept;
   }
   EXPECT_TRUE(Rig(R"({"name": "harm_order", "drop": [3]})").policy->list(all.model.config).order.empty());
+  const auto early =
+      MethodPolicy::from_json(R"({"name": "harm_order", "order": [4, 0, 7], "protect": [0]})", "t");
+  try {
+    early->check(all.model.config);
+    ADD_FAILURE() << "a protected unit that is not last";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "harm_order: order must name the units of protected layers last, got 7 after one of them");
+  }
+}
+
+// What a list says is left is what runs, protected layers or not.
+TEST(HarmOrder, AllOfAListLeavesWhatItSays) {
+  for (const char* protect : {"", R"(, "protect": [0, 2])"}) {
+    Rig rig(fmt::format(
+        R"({{"name": "harm_order", "kept": 1, "cost_context": 9, "order": [2, 3, 6, 7, 4, 5, 0, 1]{}}})",
+        protect));
+    const UnitList list = rig.policy->list(rig.model.config);
+    ASSERT_EQ(list.order.size(), *protect ? 4u : 8u);
+    const Rows rows = random_rows({9});
+    const auto madds = [&](size_t dropped) {
+      rig.thresholds = list.without(dropped, 8);
+      return static_cast<double>(rig.fresh(rows).work.madds);
+    };
+    const auto blocks = static_cast<double>(dense_work(rig.model.config, rows).block_madds);
+    for (const size_t dropped : {size_t{2}, list.order.size()}) {
+      EXPECT_NEAR(1 - (madds(0) - madds(dropped)) / blocks, list.left[dropped - 1], 0.02)
+          << dropped << protect;
+    }
+  }
 }
 
 }  // namespace

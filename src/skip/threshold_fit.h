@@ -15,8 +15,8 @@ struct ThresholdFit {
   bool steers = false;             // the rows run at steered thresholds
 
   std::vector<float> thresholds = {};  // (2L), −∞ where a unit was not asked
-  std::vector<float> steering =
-      {};  // (3 · 2L): the parts of Steering after the thresholds; a share of -1: not steered
+  // (3 · 2L): the parts of Steering after the thresholds. A share of -1: the unit is not steered.
+  std::vector<float> steering = {};
 
   void begin(int64_t units);
   void find(int64_t unit, std::vector<float> scores);

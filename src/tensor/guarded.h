@@ -20,7 +20,8 @@ class GuardedAccess {
   GuardedAccess& operator=(const GuardedAccess&) = delete;
 };
 
-// The calling thread may for good: a worker of the device's pool, which runs kernels alone.
+// Lets the calling thread read and write guarded memory until it ends. For the workers of the device's pool,
+// which run only kernels.
 void open_guarded_for_thread();
 
 }  // namespace fathom

@@ -5,7 +5,7 @@
 
 namespace fathom {
 
-// Blocks that are out, in all.
+// Returns the bytes of all blocks that are handed out.
 size_t guarded_bytes();
 
 // While one lives, what would pass this many bytes is out of memory, as on a GPU.

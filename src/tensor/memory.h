@@ -12,11 +12,11 @@ namespace fathom {
 // 64-byte aligned, zeroed. More than the machine has is a UserError that names the size.
 std::shared_ptr<void> allocate(Device device, size_t bytes);
 
-// For what is written before it is read. (On the CPU zeroed, too: large blocks come so from the system.)
+// For what is written before it is read. (On the CPU zeroed, too: the system hands out large blocks zeroed.)
 std::shared_ptr<void> allocate_uninitialised(Device device, size_t bytes);
 
-// Copies. Bytes that go to the host are there when it returns; others are there for whatever the device runs
-// next; those of allocate_staging() are read by then.
+// A copy to the host is complete when this returns. A copy to a device is complete before the work that is
+// queued there next; memory of allocate_staging() is read until then.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device, size_t bytes);
 
 // Memory of the CPU that copies to a device read, uninitialised. For a GPU it is page-locked: copies run

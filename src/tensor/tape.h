@@ -12,16 +12,16 @@
 
 namespace fathom {
 
-// Memory in which the gradients of several tensors lie side by side, each in some columns of one matrix: what
-// came out of one product goes back through one. Made when the first gradient arrives.
+// Memory in which the gradients of several tensors lie side by side, each in some columns of one matrix, so
+// that the outputs of one product need one product for their gradients. Made when the first gradient arrives.
 struct GradientRoom {
   DType dtype;
   Shape shape;  // (rows, columns of all)
   Tensor memory;
 };
 
-// What waits for the values of a tensor that the op which made it makes again, with its own gradient: no note
-// keeps them until then.
+// Calls that wait for a tensor's values. The op that made the tensor keeps none: it computes them again when
+// its own gradient runs, and then these calls get them.
 using AwaitValues = std::vector<std::function<void(Context&, const Tensor& values)>>;
 
 // d loss / d tensor, summed so far. Undefined: no gradient has arrived.

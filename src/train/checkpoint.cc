@@ -41,7 +41,7 @@ void point(const std::string& dir, const char* link, int64_t step) {
   std::error_code error;
   if (fs::is_symlink(fresh, error)) fs::remove(fresh, error);
   if (fs::exists(path, error) && !fs::is_symlink(path, error))
-    fail("cannot write {}: something that is no link is in its place", printable(path));
+    fail("cannot write {}: it exists and is not a link", printable(path));
   if (::symlink(name_of_step(step).c_str(), fresh.c_str()) != 0 ||
       std::rename(fresh.c_str(), path.c_str()) != 0)
     fail("cannot write {}: {}", printable(path), std::strerror(errno));

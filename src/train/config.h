@@ -131,8 +131,10 @@ struct TrainConfig {
     v("checkpoint", checkpoint);
     v("log_every", log_every, "steps between lines of log.jsonl");
     v("on_nan", on_nan,
-      "a loss that is no number, or a spike: stop, or roll back to the last checkpoint and pass the data by");
-    v("spike", spike, "a loss above its running mean times this counts as one that is no number; 0: never");
+      "a loss that is NaN or infinite, or a spike: stop, or roll back to the last checkpoint and skip that "
+      "data");
+    v("spike", spike,
+      "a loss above its running mean times this is a spike, handled as on_nan says; 0: never");
     v("rollbacks", rollbacks, "stop after this many roll-backs without a checkpoint between them");
     v("init", init);
     v("model", model);

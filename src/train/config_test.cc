@@ -92,6 +92,37 @@ TEST(Recipe, SilencedValuesAreRefused) {
   }
 }
 
+// Options of all methods that the one in the recipe does not read.
+TEST(Recipe, ValuesThatAMethodDoesNotReadAreRefused) {
+  const auto read = [](const std::string& name, const char* more) {
+    return error_of([&] {
+      Recipe::parse(fmt::format(R"({{"method": {{"name": "{}", {}}}}})", name, more), "r.json").check();
+    });
+  };
+  const auto refusal = [](const char* key, const std::string& name) {
+    return fmt::format("method.{} does nothing with {}, as it is configured: leave it out", key, name);
+  };
+  for (const char* name :
+       {"skip_layer", "mixture_of_depths", "skip_middle", "wide_ffn", "calm", "random", "highway"})
+    EXPECT_EQ(read(name, R"("init": "harm_order")"), refusal("init", name));
+  EXPECT_EQ(read("gate_skip", R"("init": "harm_order", "sharing": "shared")"), refusal("init", "gate_skip"));
+  for (const char* name : {"gate_skip", "mind_skip", "priced"})
+    EXPECT_EQ(read(name, R"("init": "harm_order")"), "") << name;
+  for (const char* name :
+       {"calm", "free", "layer_skip", "highway", "attention_drop", "short_gpt", "mind_skip"}) {
+    EXPECT_EQ(read(name, R"("share_end": 0.6, "frozen_backbone": true)"), refusal("share_end", name));
+    EXPECT_EQ(read(name, R"("share": "falling", "frozen_backbone": true)"), refusal("share", name));
+  }
+  EXPECT_EQ(read("mind_skip", R"("share_end": 0.6, "loss": "target")"), "");
+  for (const char* name : {"gate_skip", "skip_layer", "wide_ffn", "mixture_of_depths", "random", "priced"})
+    EXPECT_EQ(read(name, R"("share_end": 0.6)"), "") << name;
+  EXPECT_EQ(read("gate_skip", R"("st_skipped": "drop")"), refusal("st_skipped", "gate_skip"));
+  EXPECT_EQ(read("priced", R"("st_skipped": "drop")"), "");
+  EXPECT_EQ(read("mind_skip", R"("router_input": "attention_norm")"),
+            "mind_skip: router_input is for units: mlp, whose own input is another: leave it out");
+  EXPECT_EQ(read("mind_skip", R"("router_input": "attention_norm", "units": "mlp")"), "");
+}
+
 TEST(Recipe, SilencedValuesOfListsAreRefused) {
   const auto read = [](const std::string& method) {
     return error_of([&] {
@@ -160,7 +191,12 @@ TEST(Recipe, AListIsTrainedAsItIsKept) {
   EXPECT_EQ(read(R"("kept": 0.9, "share_end": 0.9)"), "");
   EXPECT_EQ(read(R"("kept": 0.9, "frozen_backbone": true)"), "");  // nothing learns
   EXPECT_EQ(read(R"("kept": 0.9, "share": "sampled")", kLora), "");
-  EXPECT_EQ(read(R"("kept": 0.9, "drop": [1])"), "");
+  EXPECT_EQ(read(R"("kept": 0.9, "drop": [1])"), "harm_order: kept does nothing beside drop: leave it out");
+  EXPECT_EQ(read(R"("search": "greedily", "drop": [1])"),
+            "harm_order: search does nothing beside drop: leave it out");
+  EXPECT_EQ(read(R"("order": [2, 3], "drop": [1])"),
+            "harm_order: order does nothing beside drop: leave it out");
+  EXPECT_EQ(read(R"("drop": [1])"), "");
 }
 
 TEST(Recipe, StepsThatLearnTheTextAreDrawn) {
@@ -175,8 +211,14 @@ TEST(Recipe, StepsThatLearnTheTextAreDrawn) {
   }
   EXPECT_NEAR(static_cast<double>(count) / kSteps, 0.3, 0.03);
   EXPECT_NEAR(static_cast<double>(after_another) / kSteps, 0.09, 0.02);
-  const bool first = recipe.train.learns_text(7);
-  EXPECT_EQ(recipe.train.learns_text(7), first);
+  const auto steps = [&](uint64_t seed) {
+    recipe.train.seed = seed;
+    std::vector<bool> learns;
+    for (int64_t step = 0; step < 100; ++step) learns.push_back(recipe.train.learns_text(step));
+    return learns;
+  };
+  EXPECT_EQ(steps(3), steps(3));
+  EXPECT_NE(steps(3), steps(4));
 }
 
 TEST(Recipe, EveryRunIsDeterministic) {

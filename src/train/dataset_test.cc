@@ -361,28 +361,5 @@ TEST(Prefetch, StagingMemoryIsUsedAgain) {
   outlives.get()[9] = 1;
 }
 
-TEST(Prefetch, SaysHowLongItWasWaitedFor) {
-  using namespace std::chrono_literals;
-  double waited[2];
-  for (const bool slow : {false, true}) {
-    Prefetcher ahead(
-        [&](int64_t, int64_t, int64_t) {
-          if (slow) std::this_thread::sleep_for(20ms);
-          TrainBatch one{{1}, {0}, {0}, {2}, {1}, {0}};
-          one.sequences = 1;
-          one.weight_sum = 1;
-          return one;
-        },
-        0, {1, 1});
-    for (int i = 0; i < 5; ++i) {
-      ahead.next();
-      if (!slow) std::this_thread::sleep_for(20ms);  // a step
-    }
-    waited[slow ? 1 : 0] = ahead.waited_seconds();
-  }
-  EXPECT_GT(waited[1], 0.06);
-  EXPECT_LT(waited[0], waited[1]);
-}
-
 }  // namespace
 }  // namespace fathom

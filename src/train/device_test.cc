@@ -144,6 +144,16 @@ TEST_F(Devices, TheFirstStepWithoutMemorySaysWhatToLower) {
   EXPECT_FALSE(fs::exists(folder_.at("run") + "/step-1"));
 }
 
+// Where nothing trains, the validation is all that a run does.
+TEST_F(Devices, MemoryThatLacksBetweenStepsIsNamedSo) {
+  Run run(recipe(R"("method": {"name": "attention_drop", "drop": [0], "frozen_backbone": true},
+                    "validation": {"share": 0.2})"),
+          folder_.at("run"), 2, false, Device::kGuarded);
+  const std::string error = without_memory([&] { run.run(); });
+  EXPECT_EQ(error.find("after step 0: out of guarded memory: "), 0u) << error;
+  EXPECT_NE(error.find("lower batch or context; there is no checkpoint yet"), std::string::npos) << error;
+}
+
 // Files of a folder and what is in them.
 std::map<std::string, std::string> contents_of(const std::string& folder) {
   std::map<std::string, std::string> all;

@@ -106,6 +106,12 @@ Tensor ParameterSet::gradient(const Parameter& parameter) const {
   return part(gradient_, parameter.begin, parameter.shape);
 }
 
+std::vector<Tensor> ParameterSet::last_gradients(size_t count) const {
+  std::vector<Tensor> all;
+  for (size_t i = list_.size() - count; i < list_.size(); ++i) all.push_back(gradient(list_[i]));
+  return all;
+}
+
 void ParameterSet::zero_gradients(Context& ctx) {
   fill(ctx, gradient_, 0.0f);
 }

@@ -49,7 +49,8 @@ class ParameterSet {
   // The flat buffers, f32 (size).
   const Tensor& values() const { return master_; }
   const Tensor& gradients() const { return gradient_; }
-  Tensor gradient(const Parameter& parameter) const;  // its part of the buffer, in its shape
+  Tensor gradient(const Parameter& parameter) const;       // its part of the buffer, in its shape
+  std::vector<Tensor> last_gradients(size_t count) const;  // of the last `count` parameters
 
   void zero_gradients(Context& ctx);
   void refresh(Context& ctx);  // the bf16 copies, after the master has moved

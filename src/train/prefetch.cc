@@ -1,6 +1,5 @@
 #include "train/prefetch.h"
 
-#include <chrono>
 #include <system_error>
 
 namespace fathom {
@@ -33,8 +32,8 @@ TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape) 
 Prefetcher::Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, Device device)
     : Prefetcher(source_of(data), first_sample, shape, device) {}
 
-Prefetcher::Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device, size_t ahead)
-    : data_(std::move(data)), sample_(first_sample), shape_(shape), ahead_(ahead), rooms_(device) {
+Prefetcher::Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device)
+    : data_(std::move(data)), sample_(first_sample), shape_(shape), rooms_(device) {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error&) {  // no thread to be had: next() makes each step itself
@@ -53,7 +52,7 @@ Prefetcher::~Prefetcher() {
 void Prefetcher::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stop_ || ready_.size() < ahead_; });
+    changed_.wait(lock, [&] { return stop_ || ready_.size() < kAhead; });
     if (stop_) return;
     lock.unlock();
     TrainStep step;
@@ -75,13 +74,6 @@ void Prefetcher::work() {
 }
 
 TrainStep Prefetcher::next() {
-  const auto start = std::chrono::steady_clock::now();
-  TrainStep step = take();
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return step;
-}
-
-TrainStep Prefetcher::take() {
   if (!thread_.joinable()) {
     TrainStep step = make_step(data_, sample_, shape_, rooms_);
     sample_ += shape_.samples();

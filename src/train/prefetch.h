@@ -19,8 +19,8 @@ struct StepShape {
   int64_t samples() const { return batch * accumulate; }
 };
 
-// What is uploaded must stay until the device has been waited for: Trainer::step() and StepTimer::step()
-// have.
+// A step's memory must stay until the device has been waited for. Trainer::step() and StepTimer::step() wait
+// before they return.
 struct TrainStep {
   int64_t first_sample = 0;
   std::vector<TrainBatch> parts;
@@ -38,26 +38,21 @@ TrainStep make_step(const Dataset& data, int64_t first_sample, StepShape shape);
 class Prefetcher {
  public:
   // device: where the steps will be uploaded to.
-  Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device = Device::kCpu,
-             size_t ahead = 2);
+  Prefetcher(BatchMaker data, int64_t first_sample, StepShape shape, Device device = Device::kCpu);
   Prefetcher(const Dataset& data, int64_t first_sample, StepShape shape, Device device = Device::kCpu);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   TrainStep next();  // what went wrong while it was made is thrown here
-  // How long next() has taken in all: the caller's time without data.
-  double waited_seconds() const { return waited_; }
 
  private:
+  static constexpr size_t kAhead = 2;  // steps that wait for next()
   void work();
-  TrainStep take();
 
   BatchMaker data_;
   int64_t sample_;
   StepShape shape_;
-  size_t ahead_;
-  double waited_ = 0;
   StagingRooms rooms_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,7 +10,7 @@
 namespace fathom {
 namespace {
 
-// A factor that the schedule does not read must be as it comes.
+// Refuses a factor that the schedule does not read, unless it has its default value.
 void check_silenced(const ScheduleConfig& config) {
   const ScheduleConfig plain;
   const bool ends = config.kind == ScheduleKind::kCosine || config.kind == ScheduleKind::kLinear,

@@ -20,7 +20,7 @@ struct ScheduleConfig {
 
   template <class V>
   void visit(V& v) {
-    v("kind", kind, "how the learning rate goes after the warm-up");
+    v("kind", kind, "how the learning rate changes after the warm-up");
     v("rate", rate, "the highest learning rate");
     v("warmup_steps", warmup_steps, "steps in which the rate rises to its highest");
     v("warmup_share", warmup_share, "the same as a share of schedule_steps: one of the two");

@@ -48,13 +48,11 @@ std::vector<BatchRow> rows_of(const TrainBatch& part) {
 }
 
 StagedPart stage_part(const TrainBatch& part, double weight_sum, StagingRooms& rooms) {
-  constexpr int64_t kBlock = 16;  // numbers: each piece begins at a whole block of memory
-  const auto behind = [](int64_t numbers) { return (numbers + kBlock - 1) / kBlock * kBlock; };
   StagedPart staged;
   staged.rows = rows_of(part);
   staged.shape = batch_shape(staged.rows);
-  staged.targets_at = behind(staged.shape.numbers());
-  staged.weights_at = behind(staged.targets_at + staged.shape.wanted);
+  staged.targets_at = next_piece(staged.shape.numbers());
+  staged.weights_at = next_piece(staged.targets_at + staged.shape.wanted);
   staged.numbers = staged.weights_at + staged.shape.wanted;
   staged.share = part.weight_sum / weight_sum;
   const std::shared_ptr<int32_t> block = rooms.take(static_cast<size_t>(staged.numbers));

@@ -30,8 +30,8 @@ class StagingRooms {
 struct StagedPart {
   std::vector<BatchRow> rows;
   BatchShape shape;
-  std::shared_ptr<const int32_t>
-      block;  // the batch; then targets and weights of the rows that predict something
+  // The batch, then the targets and the weights of the rows that predict something.
+  std::shared_ptr<const int32_t> block;
   int64_t targets_at = 0, weights_at = 0, numbers = 0;
   double share = 0;  // of the step's weight
 };

@@ -66,8 +66,9 @@ StepTimer::StepTimer(Context& ctx, const StepTimerOptions& options, Tape& tape)
   move_model(ctx, model_);
   method_->check(options.model);
   std::vector<ParameterSpec> specs = model_parameters(model_);
-  backbone_ = specs.size();
-  for (const MethodParameter& own : method_->parameters(options.model))
+  const std::vector<MethodParameter> own_ones = method_->parameters(options.model);
+  own_ = own_ones.size();
+  for (const MethodParameter& own : own_ones)
     specs.push_back({own.name, own.tensor, {}, own.decay, false, 1});
   method_->initialise(options.model, 1);
   if (method_->options().objective == Objective::kDistill) {
@@ -86,14 +87,6 @@ size_t StepTimer::state_bytes() const {
   return static_cast<size_t>(bytes);
 }
 
-// The method's parameters come last.
-std::vector<Tensor> StepTimer::method_gradients() const {
-  std::vector<Tensor> all;
-  for (size_t i = backbone_; i < parameters_->list().size(); ++i)
-    all.push_back(parameters_->gradient(parameters_->list()[i]));
-  return all;
-}
-
 StepTimer::Seconds StepTimer::step() {
   const Clock::time_point start = Clock::now();
   const TrainStep data = ahead_.next();
@@ -105,7 +98,7 @@ StepTimer::Seconds StepTimer::step() {
   if (method_->options().objective == Objective::kDistill) options.teacher = &teacher_;
   PartRunner runner(ctx_, tape_, model_, *method_, options);
   runner.run(data.staged[0]);
-  method_->adjust(ctx_, options_.model, method_gradients());
+  method_->adjust(ctx_, options_.model, parameters_->last_gradients(own_));
   const PartFigures figures = runner.finish(parameters_->gradients());
   const double pass = seconds_since(pass_start), norm = figures.gradient_norm;
   skip_ratio_ = figures.skip_ratio();

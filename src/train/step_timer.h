@@ -48,8 +48,6 @@ class StepTimer {
   size_t state_bytes() const;                        // values, gradients and the optimiser's
 
  private:
-  std::vector<Tensor> method_gradients() const;
-
   Context& ctx_;
   StepTimerOptions options_;
   std::unique_ptr<MethodPolicy> method_;
@@ -58,7 +56,7 @@ class StepTimer {
   std::unique_ptr<Optimizer> optimizer_;
   Model teacher_;
   Tape& tape_;
-  size_t backbone_ = 0;  // parameters that are not the method's
+  size_t own_ = 0;  // the method's parameters, which come last
   int64_t steps_ = 0;
   double skip_ratio_ = 0;
   Prefetcher ahead_;

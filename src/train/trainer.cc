@@ -189,7 +189,8 @@ PartFigures Trainer::run_parts(const TrainStep& data, Measures measures) {
     if (part.shape.wanted > 0) runner.run(part);
   }
   if (merged_) merged_->split_gradients(ctx_);
-  method.adjust(ctx_, model_.config, method_gradients());
+  method.adjust(ctx_, model_.config,
+                parameters_->last_gradients(method_parameters_.size()));  // they come last
   return runner.finish(parameters_->gradients());
 }
 
@@ -223,15 +224,6 @@ StepResult Trainer::step(const TrainStep& data, Measures measures) {
   progress_.sample = data.first_sample + shape().samples();
   progress_.tokens += data.rows;
   return result;
-}
-
-// The method's parameters come last.
-std::vector<Tensor> Trainer::method_gradients() const {
-  std::vector<Tensor> all;
-  const auto& list = parameters_->list();
-  for (size_t i = list.size() - method_parameters_.size(); i < list.size(); ++i)
-    all.push_back(parameters_->gradient(list[i]));
-  return all;
 }
 
 bool Trainer::is_spike(double loss) const {

@@ -96,7 +96,6 @@ class Trainer {
   void finish_method(const std::atomic<bool>& stop);
   void end_run(TrainResult& result, const std::atomic<bool>& stop, bool saves);
   void keep_density(const std::atomic<bool>& stop);
-  std::vector<Tensor> method_gradients() const;
   PartFigures run_parts(const TrainStep& data, Measures measures);
   void load(const CheckpointPlace& place);
   std::vector<NamedTensor> load_factors(const std::string& checkpoint);
@@ -109,7 +108,8 @@ class Trainer {
   bool take_validation();
   bool is_spike(double loss) const;
   TrainResult run_steps(const std::atomic<bool>& stop);
-  std::string safe_text() const;
+  // step(), whose lack of memory is a UserError that says what to lower.
+  StepResult step_in_memory(const TrainStep& data, Measures measures);
   void roll_back(const StepResult& bad, int64_t next_sample);
   Model master_model() const;
   StepShape shape() const { return {recipe_.train.batch, recipe_.train.accumulate}; }

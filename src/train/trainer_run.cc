@@ -108,20 +108,19 @@ bool is_checkpoint_due(const TrainConfig& config, int64_t step, bool best) {
   return regular || (best && config.validation.patience > 0);
 }
 
-}  // namespace
-
 // What a run that ends early leaves behind.
-std::string Trainer::safe_text() const {
-  const auto place = newest_checkpoint(dir_);
+std::string safe_text(const std::optional<CheckpointPlace>& place) {
   return place ? fmt::format("{} is as it was", place->path) : "there is no checkpoint yet";
 }
+
+}  // namespace
 
 void Trainer::roll_back(const StepResult& bad, int64_t next_sample) {
   const std::string what =
       fmt::format("step {}: the loss is {} (running mean {:.4g}) and the gradients' norm {}",
                   progress_.step + 1, bad.loss, progress_.mean_loss, bad.gradient_norm);
   const auto place = newest_checkpoint(dir_);
-  const std::string safe = safe_text();
+  const std::string safe = safe_text(place);
   if (recipe_.train.on_nan == OnNan::kStop) fail("{}; {}", what, safe);
   if (!place || rolled_back_ >= recipe_.train.rollbacks)
     fail("{}, after {} roll-backs; {}", what, rolled_back_, safe);
@@ -162,9 +161,19 @@ bool Trainer::is_early_stop() const {
 TrainResult Trainer::run(const std::atomic<bool>& stop) {
   try {
     return run_steps(stop);
+  } catch (
+      const OutOfMemory& error) {  // in what comes between steps: a validation, a checkpoint, what is fitted
+    fail("after step {}: {}; lower batch or context; {}", progress_.step, error.facts(),
+         safe_text(newest_checkpoint(dir_)));
+  }
+}
+
+StepResult Trainer::step_in_memory(const TrainStep& data, Measures measures) {
+  try {
+    return step(data, measures);
   } catch (const OutOfMemory& error) {
     fail("step {}: {}; lower batch or context{}; {}", progress_.step + 1, error.facts(),
-         recipe_.train.recompute ? "" : ", or set recompute", safe_text());
+         recipe_.train.recompute ? "" : ", or set recompute", safe_text(newest_checkpoint(dir_)));
   }
 }
 
@@ -184,12 +193,12 @@ TrainResult Trainer::run_steps(const std::atomic<bool>& stop) {
   };
   auto ahead = data_from_here();
   while (progress_.step < last && !stop && !result.stopped_early) {
-    const double waited_before = ahead->waited_seconds();
+    const Clock::time_point asked = Clock::now();
     const TrainStep data = ahead->next();
-    const double waited = ahead->waited_seconds() - waited_before;
+    const double waited = seconds_since(asked);
     const int64_t next = progress_.step + 1;
     const Due due{next, next % config.log_every == 0 || next == last, validates_after(next, last)};
-    const StepResult made = step(data, due.measures());
+    const StepResult made = step_in_memory(data, due.measures());
     if (!made.finite) {
       roll_back(made, data.first_sample + shape().samples());
       report.cut(progress_.step);

@@ -32,13 +32,14 @@ bool saved_as_held(const ModelConfig& config) {
   return config.rope_style == RopeStyle::kHalves && config.norm_weight_offset == 0;
 }
 
-// The recipe that a checkpoint was made by, with the names that the method's keys have now.
+// The recipe that a checkpoint was made by, as this version writes it: the method's keys have their names of
+// now, and keys that are newer than the checkpoint their defaults.
 std::string saved_recipe(const SavedState& state, MethodPolicy& method) {
   OrderedJson recipe = state.object("recipe");
   if (recipe.contains("method") && recipe["method"].is_object())
     recipe["method"] =
         OrderedJson::parse(with_new_names(method.fields(), recipe["method"].dump(), state.where()));
-  return recipe.dump();
+  return Recipe::parse(recipe.dump(), state.where()).to_json();
 }
 
 // Data may lie in another folder than it did. Its content is compared apart (check_inputs).

@@ -195,6 +195,24 @@ TEST_F(Trainers, AccumulationIsOneLargeBatch) {
   EXPECT_LT(std::sqrt(difference / norm), 1e-5);
 }
 
+// A checkpoint of an older version lacks the keys that are new since: they had their defaults then.
+TEST_F(Trainers, ACheckpointWithoutNewKeysGoesOn) {
+  {
+    Run run(recipe(R"("steps": 10)"), folder_.at("run"));
+    run.run();
+  }
+  write_again(folder_.at("run") + "/step-10", 11, [](nlohmann::ordered_json& state) {
+    EXPECT_EQ(state["recipe"].erase("text_share"), 1u);
+    EXPECT_EQ(state["recipe"]["lora"].erase("round"), 1u);
+  });
+  Run same(recipe(R"("steps": 12)"), folder_.at("run"), 2, true);
+  EXPECT_TRUE(same.trainer->resume());
+  Run other(recipe(R"("steps": 12, "text_share": 0.5, "method": {"name": "dense", "objective": "distill"})"),
+            folder_.at("run"), 2, true);
+  EXPECT_NE(error_of([&] { other.trainer->resume(); }).find("these keys differ: text_share"),
+            std::string::npos);
+}
+
 TEST_F(Trainers, AnotherRecipeIsRefused) {
   {
     Run run(recipe(R"("steps": 5)"), folder_.at("run"));

@@ -41,12 +41,16 @@ struct OpCase {
 // take time.
 const std::vector<Device>& devices_to_check();
 
-// Runs the case on every device (on the CPU alone where cpu_only), there on every instruction set that its
-// kernels know, with 1, 2 and 3 threads, which on a GPU only repeats it: against the reference; row by row
-// against all at once, bit for bit; 1 thread against more, bit for bit. With tol.grad: the tape's gradients
-// of Σ out · r, r random, against central differences of the reference (at up to 48 elements of each input),
-// bit for bit at 1, 2 and 3 threads, as a fresh gradient and added to one that is already there, in memory
-// that held NaN. Throws std::runtime_error naming the case, the check and the first difference.
+// Runs the case on every device (on the CPU alone where cpu_only) and every instruction set that its kernels
+// know, with 1, 2 and 3 threads (on a GPU these only repeat it), and compares
+// - with the reference;
+// - row by row with all rows at once, bit for bit;
+// - 1 thread with more, bit for bit;
+// - with tol.grad: the tape's gradients of Σ out · r, r random, with central differences of the reference at
+// up
+//   to 48 elements of each input: bit for bit at 1, 2 and 3 threads, as a fresh gradient and as one that is
+//   added to another, in memory that held NaN.
+// Throws std::runtime_error naming the case, the check and the first difference.
 void check(const OpCase& op_case);
 
 }  // namespace fathom

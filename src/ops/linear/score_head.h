@@ -1,4 +1,5 @@
-// One number between 0 and 1 for each row, and how far the sum of all of them pulls at what makes it.
+// A score between 0 and 1 for each row, and the gradients of cost · Σ score to the weight and the bias that
+// make it.
 #pragma once
 
 #include "tensor/tensor.h"

@@ -17,7 +17,7 @@ struct OutputRows {
 // f32 (rows, vocab)
 Tensor output_logits(Context& ctx, const OutputRows& rows);
 
-// Logits that are in memory at once: about as many, and at least those of 128 rows.
+// About how many logits are in memory at once; at least those of 128 rows are.
 inline constexpr int64_t kLogitsAtOnce = int64_t{1} << 27;
 
 // As cross_entropy() of the logits. On a GPU f32 weights multiply in f32; others, with or without a tape, in

@@ -74,16 +74,16 @@ void bf16_gradient(Context& ctx, const NormedRows& of, const Tensor& d) {
   }
 }
 
-void expect_bf16(const Context& ctx, const Tensor& x) {
+void expect_bf16(const char* op, const Context& ctx, const Tensor& x) {
   require(ctx.device() == Device::kCuda && x.rank() == 2 && x.stride(0) % 4 == 0 && x.dim(1) % 4 == 0 &&
               x.dim(1) <= kWidestBf16Norm,
-          "rms_norm: bf16 needs a GPU and rows of a multiple of 4 up to {} elements, got {} on {}",
+          "{}: bf16 needs a GPU and rows of a multiple of 4 up to {} elements, got {} on {}", op,
           kWidestBf16Norm, to_string(x.shape()), name_of(ctx.device()));
 }
 
 Tensor norm_to_bf16(Context& ctx, const Tensor& x, const RowSet& kept, const Tensor& weight,
                     RmsNormParams params) {
-  expect_bf16(ctx, x);
+  expect_bf16("rms_norm", ctx, x);
   if (kept.is_all() && kept.capacity() != x.dim(0))
     fail("rms_norm: {} rows kept of {}", kept.capacity(), x.dim(0));
   Tensor y = Tensor::empty(ctx, DType::kBF16, {kept.capacity(), x.dim(1)});
@@ -174,7 +174,7 @@ RoutedRows rms_norm_routed(Context& ctx, const Tensor& x, const Tensor& weight, 
                            const Tensor& router, const ScaledThrough& scaled) {
   expect_rows(x, "rms_norm_routed", "x");
   expect(weight, DType::kF32, {x.dim(-1)}, "rms_norm_routed", "weight");
-  expect_bf16(ctx, x);
+  expect_bf16("rms_norm_routed", ctx, x);
   require(ctx.tape() && ctx.tape()->recording() && x.gradient() && !x.row_count(),
           "rms_norm_routed: x must be differentiable, with every row there, while a tape records");
   if (!router.defined() || router.rank() != 2 || router.dim(0) < 1 || router.dim(0) > 2)
