@@ -147,7 +147,8 @@ TEST_F(Devices, TheFirstStepWithoutMemorySaysWhatToLower) {
 // Where nothing trains, the validation is all that a run does.
 TEST_F(Devices, MemoryThatLacksBetweenStepsIsNamedSo) {
   Run run(recipe(R"("method": {"name": "attention_drop", "drop": [0], "frozen_backbone": true},
-                    "validation": {"share": 0.2})"),
+                    "validation": {"share": 0.5}, "batch": 40,
+                    "model": {"width": 64, "layers": 2, "heads": 2, "kv_heads": 1, "ffn_width": 8192})"),
           folder_.at("run"), 2, false, Device::kGuarded);
   const std::string error = without_memory([&] { run.run(); });
   EXPECT_EQ(error.find("after step 0: out of guarded memory: "), 0u) << error;
