@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import math
 import pathlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ def arguments():
     parser.add_argument("--limit", type=int, help="prompts, at most")
     parser.add_argument("--fathom", default="build/fathom")
     parser.add_argument("--jobs", type=int, default=2, help="answers that are read side by side (2)")
-    parser.add_argument("rest", nargs="*", help="after --: how to draw, e.g. --temp 0 (generate's options)")
+    parser.add_argument("--draw", default="--temp 0.7 --top-k 40 -s 1", help="generate's options (--temp 0.7 --top-k 40 -s 1)")
     return parser.parse_args()
 
 
@@ -46,7 +47,8 @@ def write(args, prompts, how):
     with tempfile.TemporaryDirectory() as folder:
         asked, answers = pathlib.Path(folder, "prompts.jsonl"), pathlib.Path(folder, "answers.jsonl")
         asked.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
-        run(args.fathom, "generate", "-m", args.model, *how, "--batch", asked, "-o", answers, "-n", args.n, "--ids", "-q", *args.rest)
+        run(args.fathom, "generate", "-m", args.model, *how, "--batch", asked, "-o", answers, "-n", args.n, "--ids", "-q",
+            *shlex.split(args.draw))
         return [json.loads(line) for line in answers.read_text().splitlines()]
 
 

@@ -1,6 +1,7 @@
 // fathom serve: the engine behind HTTP, with OpenAI's API.
+#include <unistd.h>
+
 #include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "serve/api.h"
 #include "serve/http_server.h"
 #include "serve/json_mask.h"
+#include "serve/log_writer.h"
 #include "serve/shutdown.h"
 
 namespace fathom {
@@ -78,9 +80,26 @@ struct Served {
   }
 };
 
-void log_to_stderr(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stderr);
-}
+// While it lives, messages and the lines of requests wait in memory for a stderr that is not read.
+class LogToStderr {
+ public:
+  explicit LogToStderr(ServeOptions& o) : writer_(STDERR_FILENO) {
+    const bool json = o.api.json_logs;
+    set_log_sink([this, json](LogLevel level, std::string_view message) {
+      const bool warns = level == LogLevel::kWarn;
+      const char* name = warns ? "warning" : level == LogLevel::kInfo ? "info" : "debug";
+      writer_.write(json ? json_message(name, message, std::chrono::system_clock::now())
+                         : fmt::format("fathom: {}{}", warns ? "warning: " : "", message));
+    });
+    if (json && !o.model.quiet) o.api.log = [this](const std::string& line) { writer_.write(line); };
+  }
+  ~LogToStderr() { set_log_sink({}); }
+  LogToStderr(const LogToStderr&) = delete;
+  LogToStderr& operator=(const LogToStderr&) = delete;
+
+ private:
+  LogWriter writer_;
+};
 
 }  // namespace
 
@@ -92,13 +111,7 @@ int run_serve(const Arguments& arguments) {
   ServeOptions o;
   if (!parse_serve_options(args, o, arguments)) return 0;
   watch_termination();
-  if (o.api.json_logs) {
-    set_log_sink([](LogLevel level, std::string_view message) {
-      const char* name = level == LogLevel::kWarn ? "warning" : level == LogLevel::kInfo ? "info" : "debug";
-      log_to_stderr(json_message(name, message, std::chrono::system_clock::now()));
-    });
-    if (!o.model.quiet) o.api.log = log_to_stderr;
-  }
+  const LogToStderr log(o);
   Api api(o.api);
   HttpServer server(
       o.http,
@@ -115,9 +128,14 @@ int run_serve(const Arguments& arguments) {
     return kInterruptedExit;
   }
   log_rule(served->session);
-  api.serve(served->model(o));
+  ServedModel model = served->model(o);
+  const int64_t context = model.context;
+  api.serve(std::move(model));
+  if (context < served->session.context())
+    log_warn(fmt::format("the cache (--cache-size) has room for a context of {} only, the model has {}",
+                         context, served->session.context()));
   log_info(fmt::format("ready: {} in {:.2f} s, {} places, a context of {}", printable(o.api.names.front()),
-                       served->session.load_seconds(), o.api.parallel, served->session.context()));
+                       served->session.load_seconds(), o.api.parallel, context));
   while (!interrupted()) std::this_thread::sleep_for(milliseconds(50));
   shut_down(api, server, std::chrono::seconds(o.drain_seconds));
   if (interrupting_signal() != SIGTERM) return kInterruptedExit;

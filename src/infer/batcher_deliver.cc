@@ -175,8 +175,8 @@ void Batcher::put(Lane& lane, const Writer::Written& written, const Tensor& logi
     lane.first_token = options_.now();
     lane.out->set_prompt_log_probs(lane.shared->prompt_log_probs);
   }
+  ++stats_.generated_tokens;
   if (!token.ends) {
-    ++stats_.generated_tokens;
     lane.depths += ran.depth;
     if (!lane.shifted.empty()) lane.shifted.push_back(token.id);
   }

@@ -11,11 +11,11 @@ ChatTemplate chat_template_of(const Model& model, const std::string& name) {
   const std::string bos = written(tokenizer.bos()), eos = written(tokenizer.eos());
   if (!name.empty() && name != "auto") return ChatTemplate::named(name, bos, eos);
   if (tokenizer.chat_template().empty())
-    throw NoChatTemplate(fmt::format("{}: the model's files hold no chat template", printable(model.path)));
+    throw NoChatTemplate(printable(model.path), "the model's files hold no chat template");
   try {
     return ChatTemplate::recognise(tokenizer.chat_template(), bos, eos);
   } catch (const UserError& error) {
-    throw NoChatTemplate(error.what());
+    throw NoChatTemplate("", error.what());
   }
 }
 

@@ -12,7 +12,9 @@ namespace fathom {
 // The model's file has no chat template, or none of the known ones.
 class NoChatTemplate : public UserError {
  public:
-  using UserError::UserError;
+  NoChatTemplate(const std::string& path, std::string reason)
+      : UserError(path.empty() ? reason : path + ": " + reason), why(std::move(reason)) {}
+  std::string why;  // without the path, which is nothing for strangers
 };
 
 // `name`: one of the known formats, or "auto" or "" for the one that the model's file has, else

@@ -7,6 +7,8 @@
 #include "base/build_info.h"
 #include "base/format.h"
 #include "serve/exchange.h"
+#include "serve/model_names.h"
+#include "serve/random_id.h"
 #include "serve/request_maker.h"
 #include "serve/token_text.h"
 #include "serve/tokenizer_routes.h"
@@ -77,15 +79,6 @@ OrderedJson models_json(const std::vector<std::string>& names, const ServedModel
   OrderedJson json{{"object", "list"}, {"data", OrderedJson::array()}};
   for (const std::string& name : names) json["data"].push_back(model_json(name, served));
   return json;
-}
-
-[[noreturn]] void unknown_model(const std::string& name) {
-  throw ApiError(404, fmt::format("the model '{}' does not exist here: see /v1/models", printable(name)),
-                 "model", "model_not_found");
-}
-
-void check_model_name(const std::string& name, const std::vector<std::string>& names) {
-  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) unknown_model(name);
 }
 
 // The prompts' texts where they are to be echoed.
@@ -177,7 +170,7 @@ void Api::refused(const HttpRefusal& refusal) {
   const std::optional<int64_t> left_out = state_->refusal_lines.next(state_->options.now());
   if (!left_out) return;
   RequestRecord record;
-  record.id = random_id("req");
+  record.id = refusal.id;
   record.client_id = refusal.client_id;
   record.method = printable(refusal.method, 20);
   record.path = printable(refusal.path);

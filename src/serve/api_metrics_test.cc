@@ -72,6 +72,18 @@ TEST(Api, Metrics) {
 }
 
 // Each unit's share is told apart; their mean is the answer's.
+// A token that ends an answer was generated, too.
+TEST(Api, EndTokensAreCounted) {
+  StoryApi rig;
+  const int32_t end = rig.story.model.tokenizer->eos();
+  const auto reply =
+      rig.ask("/v1/completions", with(kGreedy, {{"logit_bias", {{std::to_string(end), 100}}}}));
+  EXPECT_EQ(reply->json()["usage"]["completion_tokens"], 1);
+  rig.wait_until_idle();
+  EXPECT_NE(rig.ask("/metrics")->body.find("fathom:generation_tokens_total{model_name=\"small\"} 1\n"),
+            std::string::npos);
+}
+
 TEST(Api, MetricsOfUnitsThatSkip) {
   BuiltinApi rig;
   const Json usage = rig.complete_text(

@@ -1,7 +1,6 @@
 #include "serve/api_state.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/format.h"
 #include "base/log.h"
@@ -95,11 +94,6 @@ void ApiState::log(const RequestRecord& record) const {
     log_warn(line);
   else
     log_info(line);
-}
-
-std::string random_id(const char* prefix) {
-  std::random_device device;
-  return fmt::format("{}-{:08x}{:08x}{:08x}", prefix, device(), device(), device());
 }
 
 }  // namespace fathom

@@ -55,7 +55,4 @@ struct ApiState {
   std::shared_ptr<const ServedModel> served_;
 };
 
-// "chatcmpl-" and 24 random digits.
-std::string random_id(const char* prefix);
-
 }  // namespace fathom

@@ -93,9 +93,20 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
   bool start_array(std::size_t) override { return open(Json::array()); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
-  bool parse_error(std::size_t, const std::string&, const Json::exception&) override { return false; }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    constexpr int kOutOfRange = 406;
+    if (error.id == kOutOfRange)
+      throw ApiError(400,
+                     fmt::format("{} holds a number beyond the range of a double",
+                                 dropped_ ? "a field that is not known" : last_field_),
+                     dropped_ ? "" : last_field_);
+    return false;
+  }
   bool key(string_t& name) override {
-    if (depth_ == 1) dropped_ = !is_known_field(name);
+    if (depth_ == 1) {
+      dropped_ = !is_known_field(name);
+      last_field_ = name;
+    }
     if (!dropped_) key_ = std::move(name);
     return true;
   }
@@ -133,6 +144,7 @@ class BodyBuilder final : public nlohmann::json_sax<Json> {
   const int64_t most_values_;
   int64_t values_ = 0, depth_ = 0;
   bool dropped_ = false;  // the member of the body that is being read
+  std::string last_field_;
   std::string key_;
   std::vector<Json*> open_;  // lists and objects inside each other; only the innermost one grows
 };

@@ -49,7 +49,7 @@ const char* kind_of(const Json& value) {
 }
 
 std::string shown(const Json& value) {
-  return printable(value.dump(-1, ' ', true, Json::error_handler_t::replace), 40);
+  return value.is_string() || value.is_structured() ? kind_of(value) : printable(value.dump(), 40);
 }
 
 BodyReader::BodyReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
@@ -111,9 +111,10 @@ const Json* BodyReader::list(const char* field) const {
 
 void BodyReader::unserved(const char* field) const {
   const Json* value = find(field);
-  const bool asks_nothing = !value || *value == false || *value == 0 ||
+  // An empty object or a 0 may switch something on.
+  const bool asks_nothing = !value || *value == false ||
                             (value->is_string() && value->get_ref<const std::string&>().empty()) ||
-                            (value->is_structured() && value->empty());
+                            (value->is_array() && value->empty());
   if (!asks_nothing)
     throw ApiError(400, fmt::format("{} is not served here: leave it out", name(field)), name(field),
                    "unsupported_parameter");

@@ -17,8 +17,8 @@ nlohmann::json parse_body(const std::string& body, const ApiLimits& limits);
 // Whether a body's member of that name is looked at by some path.
 bool is_known_field(std::string_view name);
 
-// A JSON value as an error shows it, cut. Errors are logged, so a prompt is named by its type and never
-// quoted.
+// A JSON value as an error shows it: a number, or the type. Errors are logged, so a prompt is named by its
+// type and never quoted.
 std::string shown(const nlohmann::json& value);
 const char* kind_of(const nlohmann::json& value);  // "a string", …
 

@@ -1,4 +1,5 @@
 // The body of POST /v1/chat/completions.
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "base/format.h"
@@ -11,6 +12,22 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Errors are logged: a prompt that stands where a role or a type belongs is not quoted.
+std::string quoted_if(const std::string& text, std::initializer_list<const char*> known, const char* other) {
+  for (const char* each : known) {
+    if (text == each) return fmt::format("'{}'", text);
+  }
+  return other;
+}
+std::string named_role(const std::string& role) {
+  return role.empty() ? "none" : quoted_if(role, {"tool", "function", "model"}, "another text");
+}
+std::string named_type(const std::string& type) {
+  const std::string quoted =
+      quoted_if(type, {"image_url", "input_image", "input_audio", "file", "refusal", "video_url"}, "");
+  return quoted.empty() ? "another type" : "type " + quoted;
+}
+
 // One of the parts of a message's content, which must be text.
 std::string text_part(const Json& part, const std::string& field) {
   if (!part.is_object())
@@ -19,10 +36,9 @@ std::string text_part(const Json& part, const std::string& field) {
   const BodyReader reader(part, field + ".");
   const std::string type = reader.text("type").value_or("");
   if (type != "text")
-    throw ApiError(
-        400,
-        fmt::format("{}: parts of type '{}' are not served here, text alone", field, printable(type, 40)),
-        field, "unsupported_parameter");
+    throw ApiError(400,
+                   fmt::format("{}: parts of {} are not served here, text alone", field, named_type(type)),
+                   field, "unsupported_parameter");
   const std::optional<std::string> text = reader.text("text");
   if (!text) refuse_field(field, fmt::format("{}: a part of type text has no text", field));
   return *text;
@@ -50,8 +66,8 @@ ChatMessage message_of(const Json& value, std::size_t index) {
   std::string role = reader.text("role").value_or("");
   if (role == "developer") role = "system";
   if (role != "system" && role != "user" && role != "assistant")
-    refuse_field(reader.name("role"), fmt::format("{} must be system, developer, user or assistant, got '{}'",
-                                                  reader.name("role"), printable(role, 40)));
+    refuse_field(reader.name("role"), fmt::format("{} must be system, developer, user or assistant, got {}",
+                                                  reader.name("role"), named_role(role)));
   for (const char* field : {"tool_calls", "function_call", "audio"}) reader.unserved(field);
   if (role != "assistant" && !reader.find("content"))
     refuse_field(reader.name("content"), fmt::format("{} is missing", reader.name("content")));

@@ -104,8 +104,11 @@ void Exchange::read(Choice& choice) {
   using std::chrono::milliseconds;
   while (!choice.ended && !over_) {
     if (blocked()) {
-      choice.behind = true;
-      return;
+      flush();
+      if (blocked()) {  // the client's fault, not this thread's
+        choice.behind = true;
+        return;
+      }
     }
     if (!choice.answer.ready_within(milliseconds(0))) {
       choice.behind = false;  // it has caught up

@@ -195,6 +195,10 @@ void read_format(const BodyReader& body, ResponseFormat& into) {
   const std::string type = inner.text("type").value_or("");
   if (type == "text") return;
   if (type == "json_object") {
+    if (inner.find("schema"))
+      refuse_field("response_format.schema",
+                   "response_format.schema is not served beside json_object: write type json_schema and "
+                   "json_schema.schema");
     into.kind = ResponseFormat::Kind::kObject;
     return;
   }

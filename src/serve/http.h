@@ -61,6 +61,7 @@ struct HttpRefusal {
   int status = 0;
   std::string method, path;  // "" where they were not read
   std::string message;       // as the client gets it
+  std::string id = {};       // of the server's own
   std::string client_id = {};
 };
 // Runs on a server's thread and must not wait.

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "serve/http_status.h"
+#include "serve/random_id.h"
 
 namespace fathom {
 namespace {
@@ -15,6 +16,7 @@ using Clock = std::chrono::steady_clock;
 // pauses, and the client is asked after from time to time.
 constexpr std::size_t kMostAhead = 64 << 10;
 constexpr std::chrono::seconds kAskAfterClient{1};
+constexpr std::chrono::seconds kLastBytes{2};  // for a request that is half there when the server drains
 
 // How long a connection is read after its last reply. To close while bytes come in would reset the
 // connection, and the client could lose the reply before it has read it.
@@ -57,7 +59,9 @@ void HttpConnection::drain() {
   stream_->post([self = shared_from_this()] {
     const bool idle = self->state_ == State::kStarting ||
                       (self->state_ == State::kReading && !self->reader_.started() && self->ahead_.empty());
-    if (idle) self->close(false);
+    if (idle) return self->close(false);
+    if (self->state_ == State::kReading)  // it would get 503 anyway
+      self->set_deadline(std::min(self->deadline_, Clock::now() + kLastBytes));
   });
 }
 
@@ -189,8 +193,8 @@ void HttpConnection::call_handler(HttpRequest request, std::shared_ptr<HttpReply
 
 void HttpConnection::refuse(int status, const std::string& message, const std::string& code,
                             HttpHeaders headers, bool keep_alive) {
-  const std::string client_id = client_id_of(reader_.head());
-  if (!client_id.empty()) headers.emplace_back("X-Request-Id", client_id);
+  const std::string id = random_id("req"), client_id = client_id_of(reader_.head());
+  headers.emplace_back("X-Request-Id", client_id.empty() ? id : client_id);
   verdict_.headers = std::move(headers);
   reader_.take_body();  // which is then gone
   make_reply(keep_alive);
@@ -205,6 +209,7 @@ void HttpConnection::refuse(int status, const std::string& message, const std::s
                       .method = reader_.head().method,
                       .path = reader_.head().path,
                       .message = message,
+                      .id = id,
                       .client_id = client_id});
 }
 

@@ -314,6 +314,7 @@ TEST(HttpServer, RefusesWithOpenAisErrorObject) {
   EXPECT_EQ(response.status, 400);
   EXPECT_EQ(response.headers.at("content-type"), "application/json");
   EXPECT_EQ(response.headers.at("connection"), "close");
+  EXPECT_TRUE(response.headers.at("x-request-id").starts_with("req-"));
   EXPECT_EQ(response.body,
             R"({"error":{"message":"a header must be NAME: VALUE without spaces before the colon",)"
             R"("type":"invalid_request_error","param":null,"code":null}})");

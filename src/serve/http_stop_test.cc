@@ -60,6 +60,24 @@ TEST(HttpStop, DrainEndsAtItsBound) {
   EXPECT_EQ(rig.server->connections(), 0u);
 }
 
+// A request that is half there would be refused when it is whole: it does not hold the server up.
+TEST(HttpStop, ADrainWaitsForNoHalfRequest) {
+  HttpRig rig;
+  TestClient head(rig.port()), body(rig.port());
+  head.send("POST /ec");
+  body.send(
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "9\r\n\r\n{");
+  EXPECT_TRUE(soon([&] { return rig.server->connections() == 2; }));
+  std::this_thread::sleep_for(30ms);  // what was sent has been read
+  std::thread draining([&] { rig.server->drain(std::chrono::hours(1)); });
+  for (TestClient* client : {&head, &body}) {
+    EXPECT_EQ(client->response().status, 408);
+    EXPECT_TRUE(client->ends());
+  }
+  draining.join();
+}
+
 TEST(HttpStop, StopCutsADrainShort) {
   HttpRig rig;
   TestClient client(rig.port());

@@ -1,6 +1,7 @@
 #include "serve/json_schema.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -146,12 +147,21 @@ class SchemaCompiler {
     for (const OrderedJson& value : list) {
       if (!schema_type_allows(types, schema_type_of(value))) continue;
       if (schema.contains("const") && value != schema["const"]) continue;
+      refuse_huge(value, where);
       if (value.is_structured())
         composite(id, value, where);
       else
         texts.push_back(value.is_string() ? json_quoted(value.get_ref<const std::string&>()) : value.dump());
     }
     if (!texts.empty()) add(id, {.kind = Kind::kDfa, .dfa = dfa_of(texts)});
+  }
+
+  // The parser makes them floats, which are other numbers.
+  static void refuse_huge(const OrderedJson& value, const std::string& where) {
+    if (!value.is_number_float()) return;
+    const auto number = value.get<double>();
+    if (std::abs(number) >= 0x1p63 && number == std::floor(number))
+      refuse_schema("'enum' or 'const'", where, "a whole number beyond 64 bits is not supported");
   }
 
   ByteDfa dfa_of(const std::vector<std::string>& texts) {

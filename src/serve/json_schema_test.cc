@@ -180,6 +180,8 @@ TEST(JsonSchema, HostileSchemas) {
     const std::string error = error_of(schema);
     EXPECT_NE(error.find(expected), std::string::npos) << schema.substr(0, 80) << ": " << error;
   };
+  refused(R"({"const": 18446744073709551616})", "beyond 64 bits");
+  refused(R"({"enum": [1, -9223372036854775809000]})", "beyond 64 bits");
   refused(R"({"$ref": "#"})", "allows no value");
   refused(R"({"anyOf": [{"$ref": "#"}]})", "allows no value");
   refused(R"({"allOf": [{"$ref": "#"}]})", "lead to each other");

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/format.h"
 #include "serve/api_error.h"
 #include "serve/api_request.h"
 #include "serve/body_reader.h"
@@ -80,11 +81,14 @@ TEST(RequestFields, KnownAndUnservedOnesAreNamed) {
                                                  {"use_beam_search", true},
                                                  {"prediction", {{"type", "content"}, {"content", "x"}}},
                                                  {"web_search_options", {{"search_context_size", "low"}}},
+                                                 {"web_search_options", Json::object()},
                                                  {"prompt_logprobs", 1},
+                                                 {"prompt_logprobs", 0},
                                                  {"grammar", "root ::= \"a\""},
                                                  {"guided_choice", {"a", "b"}},
                                                  {"guided_grammar", "root ::= \"a\""},
                                                  {"guided_json", {{"type", "object"}}},
+                                                 {"guided_json", Json::object()},
                                                  {"guided_regex", "a+"},
                                                  {"json_schema", {{"type", "object"}}},
                                                  {"structured_outputs", {{"regex", "a+"}}}}) {
@@ -95,6 +99,49 @@ TEST(RequestFields, KnownAndUnservedOnesAreNamed) {
   }
   EXPECT_NO_THROW(
       completion({{"tools", Json::array()}, {"suffix", ""}, {"best_of", 1}, {"tool_choice", "none"}}));
+}
+
+TEST(RequestFields, ASchemaBesideJsonObjectIsNamed) {
+  const Json format{{"type", "json_object"}, {"schema", {{"type", "object"}}}};
+  EXPECT_EQ(refused_field({{"response_format", format}}).param, "response_format.schema");
+}
+
+// Valid JSON that a double cannot hold, in a field that is known and in one that is not.
+TEST(RequestFields, NumbersBeyondADoubleAreNamed) {
+  const auto refusal = [](const std::string& body) {
+    try {
+      parse_completion_request(body, {});
+    } catch (const ApiError& error) {
+      return fmt::format("{} {} '{}'", error.status(), error.what(), error.param());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(R"({"prompt": "a", "seed": 1e400})"),
+            "400 seed holds a number beyond the range of a double 'seed'");
+  EXPECT_EQ(refusal(R"({"prompt": "a", "mine": {"x": [1e400]}})"),
+            "400 a field that is not known holds a number beyond the range of a double ''");
+}
+
+// A prompt that stands in another's place is in no error, which is logged.
+TEST(RequestFields, ErrorsQuoteNoTexts) {
+  for (const char* body :
+       {R"({"messages": [{"role": "my secret", "content": "user"}]})",
+        R"({"messages": [{"role": "user", "content": [{"type": "my secret", "text": "a"}]}]})",
+        R"({"messages": [{"role": "user", "content": "a"}], "stop": [{"my secret": 1}]})",
+        R"({"messages": [{"role": "user", "content": "a"}], "budget": "my secret"})"}) {
+    try {
+      parse_chat_request(body, {});
+      ADD_FAILURE() << body;
+    } catch (const ApiError& error) {
+      EXPECT_EQ(std::string(error.what()).find("secret"), std::string::npos) << error.what();
+    }
+  }
+  try {
+    parse_chat_request(R"({"messages": [{"role": "tool", "content": "a"}]})", {});
+    ADD_FAILURE();
+  } catch (const ApiError& error) {
+    EXPECT_NE(std::string(error.what()).find("got 'tool'"), std::string::npos) << error.what();
+  }
 }
 
 TEST(RequestFields, WrongTypesAreNamed) {

@@ -27,7 +27,7 @@ void complete(ServedModel& served, const std::string& chat_template) {
   try {
     served.chat = chat_template_of(*served.model, chat_template);
   } catch (const NoChatTemplate& error) {
-    served.no_chat = error.what();
+    served.no_chat = error.why;
   }
   static const Budgets dense;
   if (!served.budgets) served.budgets = &dense;

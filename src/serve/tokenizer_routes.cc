@@ -5,6 +5,7 @@
 #include "base/format.h"
 #include "serve/api_error.h"
 #include "serve/body_reader.h"
+#include "serve/model_names.h"
 #include "serve/token_text.h"
 
 namespace fathom {
@@ -29,6 +30,7 @@ std::vector<int32_t> tokens_asked_for(const std::string& text, const BodyReader&
 std::string tokenize_reply(const std::string& text, const ServedModel& served, const ApiOptions& options) {
   const nlohmann::json parsed = parse_body(text, options.limits);
   const BodyReader body(parsed);
+  check_model_name(body.text("model").value_or(""), options.names);
   const std::vector<int32_t> ids = tokens_asked_for(text, body, served, options);
   OrderedJson json;
   json["count"] = ids.size();
@@ -45,6 +47,7 @@ std::string tokenize_reply(const std::string& text, const ServedModel& served, c
 std::string detokenize_reply(const std::string& text, const ServedModel& served, const ApiOptions& options) {
   const nlohmann::json parsed = parse_body(text, options.limits);
   const BodyReader body(parsed);
+  check_model_name(body.text("model").value_or(""), options.names);
   const nlohmann::json* tokens = body.list("tokens");
   if (!tokens) refuse_field("tokens", "tokens is missing: a list of token ids");
   if (std::ssize(*tokens) > options.limits.tokens)
