@@ -34,7 +34,7 @@ TEST_P(MixedRequests, AreEachAsAlone) {
     ASSERT_EQ(heard.end.reason, alone.finish) << "request " << i;
     ASSERT_EQ(heard.end.stats.speculation.accepted, alone.speculation.accepted) << "request " << i;
     accepted += alone.speculation.accepted;
-    tokens += static_cast<int64_t>(heard.ids.size());
+    tokens += static_cast<int64_t>(heard.ids.size()) + heard.ended_by_token;
     if (rig.rig.policy->needs_whole_prompt()) continue;  // a score has no prompt
     const ScoreResult score = rig.score_alone(requests[i], heard.ids, 3);
     const size_t prompt = requests[i].prompt.size();

@@ -14,6 +14,7 @@ namespace fathom {
 // What came out of an answer.
 struct Heard {
   std::vector<int32_t> ids;  // without the token that ended it
+  bool ended_by_token = false;
   std::vector<float> logprobs;
   std::vector<std::vector<TokenLogProb>> top;
   std::vector<double> depth;
@@ -34,6 +35,7 @@ inline Heard hear(Answer& answer) {
     const std::optional<Token> token = answer.next();
     if (!token) break;
     heard.text += token->text;
+    heard.ended_by_token |= token->ends;
     if (token->ends) continue;
     heard.ids.push_back(token->id);
     heard.logprobs.push_back(token->logprob);

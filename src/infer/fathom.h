@@ -280,7 +280,8 @@ struct EngineStats {
   int64_t passes = 0, rows = 0;
   std::array<int64_t, 12> passes_by_rows{};  // of at most 1, 2, 4, … 1024 rows, and of more
   double bytes_read = 0;                     // weights and cache
-  int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;  // of all answers
+  // Of all answers; a token that ends one is generated, too.
+  int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
   int64_t preemptions = 0;            // answers that made room for others, to be computed again
   SpeculationCounts speculation;      // of answers that have ended
   std::array<int64_t, 5> finished{};  // answers by FinishReason

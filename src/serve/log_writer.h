@@ -11,7 +11,7 @@
 
 namespace fathom {
 
-// write() returns at once: a thread of its own waits for the reader. Where more than `most` lines wait,
+// write() returns at once: another thread waits for the reader. Where more than `most` lines wait,
 // further ones are dropped and counted, and a line says how many.
 class LogWriter {
  public:
