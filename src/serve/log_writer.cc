@@ -1,6 +1,7 @@
 #include "serve/log_writer.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +44,11 @@ void LogWriter::write(std::string line) {
 }
 
 void LogWriter::work() {
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe,
+                  nullptr);  // a reader that is gone is an error of write(), no signal
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stop_ || !lines_.empty(); });

@@ -296,8 +296,7 @@ Tensor GateSkip::penalty(Context& ctx, const LossInput& input) const {
 // Thresholds are per unit, so the harm order cannot decide between units here; it sets how far each gate
 // starts open: the most harmful unit at bias 6, the least at 4.
 void GateSkip::prepare(Context& ctx, const PrepareInput& input) {
-  if (!input.harm_order || config_.sharing == GateSharing::kShared)
-    return;                                                   // check_training refuses the latter
+  if (!input.harm_order || config_.sharing == GateSharing::kShared) return;
   const std::vector<int64_t> order = harm_order(ctx, input);  // least harmful first
   for (size_t rank = 0; rank < order.size(); ++rank) {
     Tensor& bias = gates_[static_cast<size_t>(order[rank])].bias;

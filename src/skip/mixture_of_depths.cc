@@ -45,10 +45,8 @@ struct MixtureConfig {
       "of it");
     v("start", start,
       "the routers' bias: paper, none; open, 5, and small weights (a gate of about 0.9933: a pretrained "
-      "model "
-      "begins as it was); released, 1, and the gate is left out at inference; auto: open where the weights "
-      "are "
-      "pretrained, else paper");
+      "model begins as it was); released, 1, and the gate is left out at inference; auto: open where the "
+      "weights are pretrained, else paper");
   }
 };
 

@@ -29,8 +29,7 @@ struct RandomConfig {
     v("seed", seed, "of the choice at inference");
     v("keyed_by", keyed_by,
       "what draws depend on at inference: sequence, its key; text, all tokens up to the row, so that texts "
-      "that "
-      "begin alike can share that beginning");
+      "that begin alike can share that beginning");
     v("units", units, "what is chosen for: attention, mlp, both (each for itself) or block");
   }
 };
