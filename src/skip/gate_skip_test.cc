@@ -52,5 +52,18 @@ TEST(GateSkip, TwoStagesNeedThePlaceAfter) {
   EXPECT_NO_THROW(Rig(R"({"name": "gate_skip", "two_stage": true, "placement": "after"})"));
 }
 
+// The gate in front of a unit is made where the row is rated: another method's rating has none, and another's
+// blend would leave it in.
+TEST(GateSkip, AGateInFrontIsInNoHybrid) {
+  for (const char* json :
+       {R"({"name": "random", "blend": "gate_skip", "gate_skip": {"placement": "before"}})",
+        R"({"name": "gate_skip", "placement": "before", "blend": "random"})"})
+    EXPECT_THROW(Rig{json}, UserError) << json;
+  for (const char* json :
+       {R"({"name": "random", "blend": "gate_skip"})", R"({"name": "gate_skip", "blend": "random"})",
+        R"({"name": "gate_skip", "placement": "before"})"})
+    EXPECT_NO_THROW(Rig{json}) << json;
+}
+
 }  // namespace
 }  // namespace fathom

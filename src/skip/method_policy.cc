@@ -132,9 +132,8 @@ void MethodPolicy::check(const ModelConfig& config) const {
     last = stays;
   }
   for (const Part& each : parts_) {
-    const bool whole = each.method.get() == score_ && each.method.get() == blend_;
-    if (each.method->traits().gates_input && (each.method.get() == score_ || each.method.get() == blend_) &&
-        !whole)
+    const bool scores = each.method.get() == score_, blends = each.method.get() == blend_;
+    if (each.method->traits().gates_input && scores != blends)
       fail(
           "{}: {} with placement: before scores and blends by one gate, so no other method can score or "
           "blend",
