@@ -67,7 +67,7 @@ bench: build  ## kernel timings, then the engine's own
 	@set -e; for bench in build/bench/*_bench; do if [ -x $$bench ]; then $$bench; fi; done
 	@build/fathom bench -m "$$(tools/fetch_smollm2.sh || echo builtin)"
 
-results-%: build  ## a paper's tables in small: gateskip, mindskip, skipmiddle, skiplayer, or shipped (docs/results.md); RESULTS="--jobs 16"
+results-%: build  ## a paper's tables in small: gateskip, mindskip, skipmiddle, skiplayer, or the others of docs/results.md; RESULTS="--jobs 16"
 	@tools/results.py $* $(RESULTS)
 
 cuda:  ## build build-cuda/fathom with the CUDA backend (needs nvcc)

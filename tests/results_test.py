@@ -190,10 +190,14 @@ class Tools(unittest.TestCase):
             self.assertEqual([i for i, found in enumerate(there) if found], [item["gold"]])
 
 
+PAPERS = ("gateskip", "mindskip", "skipmiddle", "skiplayer")
+SIZES = PAPERS + ("gateskip-gpu", "skipmiddle-gpu", "skiplayer-gpu")
+
+
 class Papers(unittest.TestCase):
     def test_every_row_is_run_or_says_why_not(self):
-        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
-            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+        for name in SIZES:
+            config, _ = results_plan.read(name, "full")
             used = set()
             for table in config["tables"]:
                 for row in table["rows"]:
@@ -204,7 +208,7 @@ class Papers(unittest.TestCase):
             self.assertEqual(set(config["models"]) - used, set(), f"{name}: models that no row shows")
 
     def test_lists_are_measured_on_the_text_of_the_calibration(self):
-        for name in ("gateskip", "mindskip"):
+        for name in ("gateskip", "mindskip", "gateskip-gpu"):
             config, values = results_plan.read(name, "full")
             for model, spec in config["models"].items():
                 if "prepare_tokens" not in spec.get("set", {}):
@@ -215,7 +219,7 @@ class Papers(unittest.TestCase):
 
     def test_the_page_says_what_the_configs_say(self):
         page = (ROOT / "docs/results.md").read_text()
-        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
+        for name in PAPERS:
             begin, end = f"<!-- results {name} -->\n", f"<!-- end of results {name} -->\n"
             part = page[page.index(begin):page.index(end)]
             config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
@@ -230,8 +234,8 @@ class Papers(unittest.TestCase):
 
     def test_what_trains_weights_stands_beside_what_trained_alike(self):
         """A fixed list (from scratch: a shallower dense model) and random skipping, with the recipe and the share."""
-        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
-            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+        for name in SIZES:
+            config, _ = results_plan.read(name, "full")
             tables = {table["name"]: table for table in config["tables"]}
             for table in config["tables"]:
                 if not {"nll", "eval", "tasks", "lambada"} & set(table.get("show", [])):
@@ -260,8 +264,8 @@ class Papers(unittest.TestCase):
                 "objective": own.get("method.objective", "ce")}
 
     def test_rows_that_others_are_compared_with_are_there(self):
-        for name in ("gateskip", "mindskip", "skipmiddle", "skiplayer"):
-            config = json.loads((ROOT / f"configs/results/{name}.json").read_text())
+        for name in SIZES:
+            config, _ = results_plan.read(name, "full")
             for table in config["tables"]:
                 rows = {row["row"] for row in table["rows"]}
                 for beside in table.get("beside", {}).values():

@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paper", help="gateskip, mindskip, skipmiddle, skiplayer, or a file like theirs")
+    parser.add_argument("paper", help="a file of configs/results: gateskip, mindskip, skipmiddle, skiplayer, …-gpu, shipped; or one like them")
     parser.add_argument("--smoke", action="store_true", help="tiny models and texts: every command, no meaning")
     parser.add_argument("--out", type=here, help="folder of models and results")
     parser.add_argument("--fresh", action="store_true", help="forget what was done before")

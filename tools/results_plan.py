@@ -34,12 +34,22 @@ def read(name, size):
     """The paper's config, and what its size says: sizes.json with the paper's own values on top."""
     path = pathlib.Path(name) if name.endswith(".json") else CONFIGS / f"{name}.json"
     if not path.exists():
-        raise SystemExit(f"results.py: there is no {path}: a paper is gateskip, mindskip, skipmiddle or skiplayer")
+        raise SystemExit(f"results.py: there is no {path}: a paper is one of configs/results, e.g. gateskip")
     config = json.loads(path.read_text())
+    config["models"] = {model: inherited(config["models"], model) for model in config["models"]}
     values = json.loads((CONFIGS / "sizes.json").read_text())[size]
     for key, own in config.get("sizes", {}).get(size, {}).items():
         values[key] = {**values[key], **own} if key in values else own
     return config, values
+
+
+def inherited(models, name):
+    """A model's spec; what it does not set is as in the model that its "like" names."""
+    spec = dict(models[name])
+    if "like" in spec:
+        other = inherited(models, spec.pop("like"))
+        spec = {**other, **spec, "set": {**other["set"], **spec.get("set", {})}}
+    return spec
 
 
 class Plan:

@@ -55,6 +55,7 @@ const Hint kHints[] = {
     {"harm_order", "search", R"(, "kept": 0.03)"},  // six of the eight units go
     {"harm_order", "greedy_until", R"(, "search": "greedily", "kept": 0.95, "share_end": 0.03)", {"0.02"}},
     {"calm", "threshold", "", {"0.02"}},
+    {"calm", "exit_every", R"(, "threshold": 0.02)", {"2"}},
     {"free", "threshold", "", {"0.02"}},
     {"free", "exit_layer", "", {"2"}},
     {"nested", "lists", "", {"[0.5]"}},

@@ -162,7 +162,7 @@ class ConfidentExit : public ExitMethod {
  protected:
   virtual Confidence confidence() const = 0;
   virtual float threshold() const = 0;
-  virtual int64_t first_exit(const ModelConfig& config) const = 0;  // blocks that everybody runs
+  virtual int64_t first_exit(const ModelConfig& config) const = 0;  // blocks that every row runs
   virtual bool may_leave_before(int64_t layer, const ModelConfig& config) const = 0;
 
   void check_threshold(const char* name) const {
@@ -187,33 +187,41 @@ class ConfidentExit : public ExitMethod {
 struct CalmConfig {
   Confidence confidence = Confidence::kSoftmax;
   float threshold = 0.9f;
+  int64_t exit_every = 1;
 
   template <class V>
   void visit(V& v) {
     v("confidence", confidence, kConfidenceHelp);
     v("threshold", threshold, "a row leaves when its confidence is at least this");
+    v("exit_every", exit_every, "blocks from one exit to the next");
   }
 };
 
 class Calm final : public ConfidentExit {
  public:
   std::vector<Field> fields() override { return fields_of(config_); }
-  void check(const ModelConfig&) const override { check_threshold("calm"); }
-  // Σ ℓ · CE_ℓ / Σ ℓ
+  void check(const ModelConfig& config) const override {
+    check_threshold("calm");
+    if (config_.exit_every < 1 || config_.exit_every >= config.layers)
+      fail("calm: exit_every must be from 1 to {}, got {}", config.layers - 1, config_.exit_every);
+  }
+  // Σ ℓ · CE_ℓ / Σ ℓ, over the exits and the last block
   Tensor task_loss(Context& ctx, const LossInput& input) const override {
     if (!recorded(input.state)) return {};
     std::vector<float> weights;
-    for (int64_t layer = 0; layer < input.model.config.layers; ++layer)
-      weights.push_back(static_cast<float>(layer + 1));
+    const ModelConfig& config = input.model.config;
+    for (int64_t depth = 1; depth <= config.layers; ++depth)
+      weights.push_back(may_leave_before(depth, config) || depth == config.layers ? static_cast<float>(depth)
+                                                                                  : 0.0f);
     return loss_over_layers(ctx, input, weights);
   }
 
  protected:
   Confidence confidence() const override { return config_.confidence; }
   float threshold() const override { return config_.threshold; }
-  int64_t first_exit(const ModelConfig&) const override { return 1; }
+  int64_t first_exit(const ModelConfig&) const override { return config_.exit_every; }
   bool may_leave_before(int64_t layer, const ModelConfig& config) const override {
-    return layer > 0 && layer < config.layers;
+    return layer > 0 && layer < config.layers && layer % config_.exit_every == 0;
   }
 
  private:

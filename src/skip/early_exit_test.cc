@@ -183,6 +183,29 @@ TEST(Calm, LeaversStayAwayUnderAnyThresholds) {
   EXPECT_EQ(layers[3], layers[1]);
 }
 
+// Of four blocks, two: rows leave after the second alone, the head is asked there alone, and its loss counts.
+TEST(Calm, ExitsEveryFewBlocks) {
+  const Rows rows = random_rows({25, 31});
+  for (const char* confidence : {"softmax", "similarity"}) {
+    const std::string threshold = confidence[1] == 'o' ? "0.12" : "0.5";
+    Rig rig(R"({"name": "calm", "exit_every": 2, "confidence": ")" + std::string(confidence) +
+            R"(", "threshold": )" + threshold + "}");
+    const std::vector<std::vector<uint8_t>> layers = by_layer(rig.fresh(rows));
+    EXPECT_EQ(count(layers[1]), 56);
+    EXPECT_LT(count(layers[2]), 56) << confidence;
+    EXPECT_GT(count(layers[2]), 0) << confidence;
+    EXPECT_EQ(layers[3], layers[2]);
+  }
+  Rig asks(R"({"name": "calm", "exit_every": 2, "threshold": 1})");
+  EXPECT_EQ(asks.fresh(random_rows({20})).work.policy_madds, 20u * 48u * 32u);
+  Rig learns(R"({"name": "calm", "exit_every": 3})");
+  const Rows few = random_rows({9, 14});
+  const std::vector<double> ce = layer_losses(learns, few).ce;
+  EXPECT_NEAR(training_loss(learns, few), (3 * ce[2] + 4 * ce[3]) / 7, 1e-3);
+  EXPECT_THROW(Rig(R"({"name": "calm", "exit_every": 0})"), UserError);
+  EXPECT_THROW(Rig(R"({"name": "calm", "exit_every": 4})"), UserError);
+}
+
 // What the LM head costs on the way is the cost of deciding, not of the blocks.
 TEST(Calm, AskingTheHeadIsCountedAsDeciding) {
   const Rows rows = random_rows({20});
