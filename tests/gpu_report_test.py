@@ -67,10 +67,19 @@ class Hash(Tool):
         self.assertEqual(before, self.hash())
         for name in FILES:
             path = self.root / name
-            path.write_text(FILES[name] + "// changed\n")
             with self.subTest(name):
+                path.write_text(FILES[name] + "int changed;\n")
                 self.assertEqual(self.hash() != before, not name.endswith(("cpu.cc", "cpu.h")))
+                path.write_text(FILES[name] + "// a comment\n\n/* another\n*/\n")
+                self.assertEqual(self.hash(), before)
             path.write_text(FILES[name])
+
+    def test_what_looks_like_a_comment_in_a_string_counts(self):
+        path = self.root / "src/ops/kernels/warp.cuh"
+        path.write_text('const char* site = "//one"; // here\n')
+        before = self.hash()
+        path.write_text('const char* site = "//two"; // there\n')
+        self.assertNotEqual(self.hash(), before)
 
 
 class Programs(Tool):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What was checked on a GPU, and on which sources: docs/gpu_check.json.
 
-    tools/gpu_report.py hash                        # of the CUDA sources as they are
+    tools/gpu_report.py hash                        # of the CUDA sources as they are, without comments
     tools/gpu_report.py begin BUILD PROGRAM ...     # notes in BUILD what they are about to be built from
     tools/gpu_report.py end BUILD                   # they are built
     tools/gpu_report.py programs BUILD              # names them; an error where the sources are others now
@@ -41,19 +41,25 @@ def cuda_sources():
     return found
 
 
-def hash_of(files):
+def what_compiles(text):
+    """The text without comments, each stretch of white space as one blank: what is left changes programs."""
+    text = re.sub(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', lambda m: m[1] or " ", text, flags=re.S)
+    return " ".join(text.split())
+
+
+def hash_of(files, read):
     digest = hashlib.sha256()
     for path in sorted(files):
-        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(f"{path.relative_to(ROOT)}\0{read(path.read_text())}\0".encode())
     return digest.hexdigest()
 
 
 def sources_hash():
-    return hash_of(cuda_sources())
+    return hash_of(cuda_sources(), what_compiles)
 
 
 def all_sources():
-    return hash_of(files_below(".cu", ".cuh", ".cc", ".h", ".inc"))
+    return hash_of(files_below(".cu", ".cuh", ".cc", ".h", ".inc"), str)
 
 
 def said(*command):
