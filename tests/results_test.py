@@ -191,7 +191,7 @@ class Tools(unittest.TestCase):
 
 
 PAPERS = ("gateskip", "mindskip", "skipmiddle", "skiplayer")
-SIZES = PAPERS + ("gateskip-gpu", "skipmiddle-gpu", "skiplayer-gpu")
+SIZES = PAPERS + ("gateskip-gpu", "mindskip-gpu", "skipmiddle-gpu", "skiplayer-gpu")
 
 
 class Papers(unittest.TestCase):
@@ -208,7 +208,7 @@ class Papers(unittest.TestCase):
             self.assertEqual(set(config["models"]) - used, set(), f"{name}: models that no row shows")
 
     def test_lists_are_measured_on_the_text_of_the_calibration(self):
-        for name in ("gateskip", "mindskip", "gateskip-gpu"):
+        for name in ("gateskip", "mindskip", "gateskip-gpu", "mindskip-gpu"):
             config, values = results_plan.read(name, "full")
             for model, spec in config["models"].items():
                 if "prepare_tokens" not in spec.get("set", {}):
@@ -290,6 +290,7 @@ class Cells(unittest.TestCase):
         a, b = {"items": {"x": [1, 1, 0, 1], "y": [1, 0]}}, {"items": {"x": [1, 0, 0, 0], "y": [1, 0]}}
         self.assertEqual(results_tables.difference("eval", a, b), "+25.0 ± 14.4 level")
         self.assertIsNone(results_tables.difference("eval", a, {"items": {"x": [1, 0, 0, 0]}}), "other items")
+        self.assertEqual(results_tables.difference("few", a, b), "+25.0 ± 14.4 level")
 
     def test_a_row_is_compared_with_its_pair(self):
         step = lambda name: types.SimpleNamespace(name=name)

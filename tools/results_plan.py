@@ -7,6 +7,8 @@ import hashlib
 import json
 import pathlib
 
+import results_tables
+
 CONFIGS = pathlib.Path("configs/results")
 WORD_ORDER = "{out}/word_order.jsonl"
 
@@ -141,11 +143,12 @@ class Plan:
         if kind == "nll":
             text, window, tokens = v["nll"]
             argv = ["{python}", "tools/window_nll.py", "{fathom}", text, window, tokens, *chosen, "-t", "{threads}"]
-        elif kind in ("eval", "lambada"):
-            tasks, limit = v[kind]
+        elif kind in results_tables.ITEMS:
+            tasks, limit, *shots = v[kind]
             if tasks == WORD_ORDER:
                 needs = [*needs, self.step("word_order", ["{python}", "tools/word_order.py", v["words_of"], tasks, limit])]
-            argv = ["{fathom}", "eval", *chosen, "--tasks", tasks, "--data-dir", "{benchmarks}", "--limit", limit, *tail]
+            argv = ["{fathom}", "eval", *chosen, "--tasks", tasks, "--data-dir", "{benchmarks}", "--limit", limit,
+                    *(word for count in shots for word in ("--shots", count)), *tail]
         elif kind == "bench":
             argv = ["{fathom}", "bench", *chosen, *v["bench"], *tail]
         elif kind == "generate":
@@ -162,4 +165,4 @@ class Plan:
         else:
             raise SystemExit(f"results.py: no measure '{kind}'")
         return self.step(step, argv, needs, kind in ("bench", "generate", "speculate"),
-                         samples=kind in ("eval", "lambada"))
+                         samples=kind in results_tables.ITEMS)

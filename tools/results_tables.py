@@ -7,6 +7,9 @@ standard error, and whether it is level (less than 1.96 of them), better or wors
 import json
 import math
 
+# Measures of which each item's result is kept, and what they are called.
+ITEMS = {"eval": "accuracy", "few": "accuracy, 5 examples", "many": "accuracy, 25 examples", "lambada": "accuracy"}
+PAIRED = {"nll": "NLL", **ITEMS}
 SAVINGS = {"skip_ratio": "skip ratio", "block_flops": "block FLOPs", "net_flops": "net FLOPs", "net_bytes": "net bytes"}
 
 
@@ -102,7 +105,6 @@ def difference(kind, ours, theirs):
     return f"{100 * mean:+.1f} ± {100 * error:.1f}{verdict(mean, error, False)}"
 
 
-PAIRED = {"nll": "NLL", "eval": "accuracy", "lambada": "accuracy"}
 
 
 def comparisons(point, beside, found, done):
@@ -143,9 +145,9 @@ def columns(kind, out, plain):
     """The cells that a measure gives."""
     if kind == "nll":
         return {"NLL": f"{out['nll']:.3f} ± {out['stderr']:.3f}"}
-    if kind == "eval":
+    if kind in ("eval", "few", "many"):
         mean, error = accuracy(out["tasks"])
-        return {"accuracy, %": f"{mean:.1f} ± {error:.1f}"}
+        return {f"{ITEMS[kind]}, %": f"{mean:.1f} ± {error:.1f}"}
     if kind == "tasks":
         return {name: "{:.1f} ± {:.1f}".format(*accuracy({name: task})) for name, task in out["tasks"].items()}
     if kind == "lambada":

@@ -15,11 +15,27 @@ double saved_percent(double ratio) {
   return 100 * (1 - ratio);
 }
 
-// The metric as it is drawn.
-void add(Series& series, const SweepScore& score) {
+// What lies along the x axis.
+struct Along {
+  const char* title;
+  const char* label;
+  double (*of)(const SweepScore&);
+};
+
+constexpr Along kWork{": quality against savings",
+                      "multiply-adds saved, net of routers, % of the dense model's",
+                      [](const SweepScore& score) { return saved_percent(score.savings.net_flops); }};
+constexpr Along kTime{": quality against the time to decode",
+                      "time of a decoded token, % of the dense model's",
+                      [](const SweepScore& score) { return 100 / speed_up(score); }};
+
+// The metric as it is drawn; nothing where the place along the axis was not measured.
+void add(Series& series, const SweepScore& score, const Along& along) {
+  const double x = along.of(score);
+  if (!std::isfinite(x)) return;
   const Metric* metric = main_metric(score);
   const bool log = is_perplexity(metric->name);
-  series.x.push_back(saved_percent(score.savings.net_flops));
+  series.x.push_back(x);
   series.y.push_back(log ? std::log(metric->value) : metric->value);
   series.error.push_back(log ? metric->error / metric->value : metric->error);
 }
@@ -50,11 +66,12 @@ std::vector<std::string> method_labels(const std::vector<SweepPoint>& points) {
 
 // A line through the points that `which` picks a score of; null: not of this point.
 template <class Fn>
-void add_line(Chart& chart, const std::vector<SweepPoint>& points, Series series, Fn&& which) {
+void add_line(Chart& chart, const std::vector<SweepPoint>& points, const Along& along, Series series,
+              Fn&& which) {
   series.marked = true;
   for (const SweepPoint& point : points) {
     const SweepScore* score = which(point);
-    if (score) add(series, *score);
+    if (score) add(series, *score, along);
   }
   if (series.x.empty()) return;
   sort_by_x(series);
@@ -62,12 +79,16 @@ void add_line(Chart& chart, const std::vector<SweepPoint>& points, Series series
 }
 
 // Dense at the height of the first one, all along, for the eye.
-void add_dense_level(Chart& chart, const SweepPoint& dense) {
-  double most = 0;
-  for (const Series& series : chart.series) most = std::max(most, series.x.back());
+void add_dense_level(Chart& chart, const SweepPoint& dense, const Along& along) {
   Series level{.name = dense.label, .color = kGrey, .dash = 2};
-  add(level, dense.score);
-  level.x.push_back(most);
+  add(level, dense.score, along);
+  if (level.x.empty()) return;
+  double farthest = level.x[0];
+  for (const Series& series : chart.series) {
+    for (const double x : series.x)
+      if (std::abs(x - level.x[0]) > std::abs(farthest - level.x[0])) farthest = x;
+  }
+  level.x.push_back(farthest);
   level.y.push_back(level.y[0]);
   level.error.push_back(NAN);
   chart.series.push_back(std::move(level));
@@ -92,22 +113,20 @@ std::string metric_label(const std::string& name) {
   return name == "bits_per_byte" ? name + " (lower is better)" : name;
 }
 
-}  // namespace
-
-Chart quality_chart(const std::vector<SweepPoint>& points) {
+Chart quality_along(const std::vector<SweepPoint>& points, const Along& along) {
   const Metric* metric = points.empty() ? nullptr : main_metric(points.front().score);
   Chart chart{.title = points.empty() ? "" : task_name(points.front().task)};
   if (!metric) return chart;
-  chart.title += ": quality against savings";
-  chart.x.label = "multiply-adds saved, net of routers, % of the dense model's";
+  chart.title += along.title;
+  chart.x.label = along.label;
   chart.y.label = metric_label(metric->name);
   size_t color = 0;
   for (const std::string& label : method_labels(points)) {
-    add_line(chart, points, {.name = label, .color = color++}, [&](const SweepPoint& point) {
+    add_line(chart, points, along, {.name = label, .color = color++}, [&](const SweepPoint& point) {
       return point.kind == PointKind::kMethod && point.label == label ? &point.score : nullptr;
     });
   }
-  add_line(chart, points, {.name = "random", .color = color++, .dash = 1},
+  add_line(chart, points, along, {.name = "random", .color = color++, .dash = 1},
            [](const SweepPoint& point) { return point.random ? &*point.random : nullptr; });
   const auto is_shallower = [&](const SweepPoint& point) {
     const bool dense = point.kind == PointKind::kDense;
@@ -116,9 +135,19 @@ Chart quality_chart(const std::vector<SweepPoint>& points) {
   const auto shallower = std::count_if(points.begin(), points.end(),
                                        [&](const SweepPoint& point) { return is_shallower(point); });
   if (shallower > 1)
-    add_line(chart, points, {.name = "shallower", .color = color++, .dash = 3}, is_shallower);
-  if (points.front().kind == PointKind::kDense) add_dense_level(chart, points.front());
+    add_line(chart, points, along, {.name = "shallower", .color = color++, .dash = 3}, is_shallower);
+  if (points.front().kind == PointKind::kDense) add_dense_level(chart, points.front(), along);
   return chart;
+}
+
+}  // namespace
+
+Chart quality_chart(const std::vector<SweepPoint>& points) {
+  return quality_along(points, kWork);
+}
+
+Chart quality_by_time_chart(const std::vector<SweepPoint>& points) {
+  return quality_along(points, kTime);
 }
 
 Chart difference_chart(const std::vector<SweepPoint>& points) {

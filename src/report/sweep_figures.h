@@ -10,6 +10,9 @@ namespace fathom {
 // is not judged.
 Chart quality_chart(const std::vector<SweepPoint>& points);
 
+// The same against the time of a decoded token, as measured; without series where no time was.
+Chart quality_by_time_chart(const std::vector<SweepPoint>& points);
+
 // Of one task: how far each method is from its random and its shallower baseline at the same savings, on the
 // same items, with paired standard errors and the verdict beside each point; without series where it has
 // none.

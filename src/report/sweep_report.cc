@@ -138,10 +138,12 @@ void write_sweep(const SweepInfo& info, const std::vector<SweepPoint>& points, F
     latex += "\n" + to_latex(table, section.heading + ": " + section.note, "tab:sweep-" + section.slug);
     const Chart chart = quality_chart(section.points);
     const std::string curve = chart.series.empty() ? "" : figures.add("quality-" + section.slug, chart);
+    const Chart by_time = quality_by_time_chart(section.points);
+    const std::string timed = by_time.series.empty() ? "" : figures.add("time-" + section.slug, by_time);
     const Chart differences = difference_chart(section.points);
     const std::string beside =
         differences.series.empty() ? "" : figures.add("difference-" + section.slug, differences);
-    page.add(section.heading, section.note, curve + beside + to_html(table));
+    page.add(section.heading, section.note, curve + timed + beside + to_html(table));
   }
   const Chart speed = speed_chart(sections.front().points);
   if (!speed.series.empty())

@@ -124,6 +124,22 @@ TEST(SweepReport, CurvesHoldEveryPointWithItsError) {
   EXPECT_NEAR(log.series[0].y[0], 2, 1e-12);
   EXPECT_NEAR(log.series[0].error[0], 0.1 / std::exp(2.0), 1e-12);
 
+  std::vector<SweepPoint> timed = of_task(some_points(), "arc_challenge");
+  timed[2].score.decode_tokens_per_s = NAN;
+  const Chart by_time = quality_by_time_chart(timed);
+  EXPECT_EQ(by_time.series.size(), chart.series.size());
+  ASSERT_EQ(by_time.series[0].x.size(), 1u) << "one has no time";
+  EXPECT_NEAR(by_time.series[0].x[0], 90, 1e-9);
+  EXPECT_EQ(by_time.series[0].y, (std::vector<double>{0.45}));
+  ASSERT_EQ(by_time.series[4].x.size(), 2u);
+  EXPECT_NEAR(by_time.series[4].x[0], 100, 1e-9) << "dense";
+  EXPECT_NEAR(by_time.series[4].x[1], 80, 1e-9) << "as far as the others go";
+  for (SweepPoint& point : timed) {
+    for (SweepScore* one : {&point.score, point.random ? &*point.random : nullptr})
+      if (one) one->decode_tokens_per_s = NAN;
+  }
+  EXPECT_TRUE(quality_by_time_chart(timed).series.empty());
+
   const Chart speed = speed_chart(of_task(some_points(), "arc_challenge"));
   EXPECT_NEAR(speed.series[0].y.back(), 1 / 0.8, 1e-9);
   for (SweepPoint& point : points) point.score.metrics.clear();
@@ -161,7 +177,7 @@ TEST(SweepReport, EveryFileIsThereAndParses) {
   Figures figures(folder.path());
   write_sweep(info, some_points(), figures);
   const bool png = why_no_gnuplot().empty();
-  EXPECT_EQ(figures.files().size(), png ? 18u : 11u);
+  EXPECT_EQ(figures.files().size(), png ? 24u : 14u);
   EXPECT_EQ(figures.files().back(), "index.html");
   for (const std::string& name : figures.files()) {
     const std::string text = read_text_file(folder.at(name));
