@@ -18,7 +18,7 @@ heavy = r"<((nlohmann|CLI|spdlog|fmt|boost)/(?!json_fwd)|pcre2)"  # seconds per 
 wrong, files = [], 0
 types = collections.defaultdict(list)  # name -> where it is defined
 hidden = collections.defaultdict(list)  # (folder, tests or not, signature) -> the same
-alone = r"_(scalar|cuda_test|fuzz|main|dotprod|i8mm|avx2|avx512|amx)\.cc$"  # as fathom_join in cmake/folders.cmake
+alone = r"_(scalar|cuda_test|fuzz|main|dotprod|i8mm|avx2|avx512|avx512bf16|amx)\.cc$"  # as fathom_join in cmake/folders.cmake
 
 
 def defined_types(text):

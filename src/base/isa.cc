@@ -26,6 +26,8 @@ const char* name_of(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512bf16";
     case Isa::kAmx:
       return "amx";
   }
@@ -61,8 +63,11 @@ std::vector<Isa> supported_isas() {
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16")) {
-    if (may_use_amx()) isas.push_back(Isa::kAmx);
+      __builtin_cpu_supports("avx512vnni")) {
+    if (__builtin_cpu_supports("avx512bf16")) {
+      if (may_use_amx()) isas.push_back(Isa::kAmx);
+      isas.push_back(Isa::kAvx512Bf16);
+    }
     isas.push_back(Isa::kAvx512);
   }
   if (avx2) isas.push_back(Isa::kAvx2);

@@ -9,12 +9,13 @@
 namespace fathom {
 
 enum class Isa : uint8_t {
-  kScalar,   // the oracle; every machine
-  kDotprod,  // aarch64: NEON with sdot, fp16
-  kI8mm,     // aarch64: as above with smmla and bfmmla
-  kAvx2,     // x86-64: AVX2, FMA, F16C
-  kAvx512,   // x86-64: AVX-512 F/BW/DQ/VL with VNNI and BF16
-  kAmx,      // x86-64: as above with AMX-BF16 tiles
+  kScalar,      // the oracle; every machine
+  kDotprod,     // aarch64: NEON with sdot, fp16
+  kI8mm,        // aarch64: as above with smmla and bfmmla
+  kAvx2,        // x86-64: AVX2, FMA, F16C
+  kAvx512,      // x86-64: AVX-512 F/BW/DQ/VL with VNNI
+  kAvx512Bf16,  // x86-64: as above with BF16
+  kAmx,         // x86-64: as above with AMX-BF16 tiles
 };
 
 const char* name_of(Isa isa);

@@ -15,7 +15,7 @@ const MatmulKernels& matmul_kernels(Isa isa) {
   static constexpr MatmulKernels kAvx2{&kAvx2Row, &kAvx2Tile, nullptr, nullptr, &kAvx2Float, nullptr};
   static constexpr MatmulKernels kAvx512{&kAvx2Row, &kAvx512Tile, nullptr, nullptr, &kAvx2Float, nullptr};
   if (isa == Isa::kAvx2) return kAvx2;
-  if (isa == Isa::kAvx512 || isa == Isa::kAmx) return kAvx512;
+  if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16 || isa == Isa::kAmx) return kAvx512;
 #endif
   (void)isa;
   return kScalar;

@@ -23,8 +23,8 @@ const GemmKernels& gemm_kernels(Isa isa, Precision precision) {
   if (isa != Isa::kScalar) return kGemmF32Dotprod;
 #elif defined(__x86_64__)
   if (isa == Isa::kAmx && precision == Precision::kBf16) return kGemmBf16Amx;
-  if (isa == Isa::kAvx512 || isa == Isa::kAmx)
-    return precision == Precision::kBf16 ? kGemmBf16Avx512 : kGemmF32Avx512;
+  if (isa == Isa::kAvx512Bf16 && precision == Precision::kBf16) return kGemmBf16Avx512;
+  if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16 || isa == Isa::kAmx) return kGemmF32Avx512;
   if (isa != Isa::kScalar) return kGemmF32Avx2;
 #endif
   static_cast<void>(isa);
