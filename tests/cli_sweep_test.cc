@@ -314,6 +314,23 @@ TEST_F(SweepVerb, DifferencesAreSaid) {
 }
 
 // Ctrl-C while the order is measured: within one unit's pass.
+// Adapters reach different budgets, and one command compares them.
+TEST_F(SweepVerb, ABudgetThatAnAdapterDoesNotReachIsLeftOut) {
+  const Words words = command("reach", {"--budgets", "0.8,0.5", "--baselines", "none"});
+  const ProgramResult r = run_fathom(words);
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.err.find("gates: a budget of 0.5 is below the smallest of the calibration table, 0.7; that "
+                       "point is left out"),
+            std::string::npos)
+      << r.err;
+  std::vector<double> budgets;
+  const Json json = results("reach");
+  for (const Json& point : json["points"]) {
+    if (point["kind"] == "method") budgets.push_back(point["budget"]);
+  }
+  EXPECT_EQ(budgets, (std::vector<double>{0.8, 0.8})) << "one for each task";
+}
+
 TEST_F(SweepVerb, MeasuringTheOrderCanBeInterrupted) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -353,7 +370,7 @@ TEST_F(SweepVerb, RefusesInOneLine) {
   refused(start + Words{"--adapter", at("uncalibrated"), "--budgets", "0.8", "-o", at("none")}, 1,
           "needs a calibration table: make one with fathom calibrate -m ");
   refused(start + Words{"--adapter", at("gates"), "--budgets", "0.5", "-o", at("none")}, 1,
-          "is below the smallest of the calibration table");
+          "gates: a budget of 0.5 is below the smallest of the calibration table, 0.7");
   std::ofstream(at("bad.jsonl")) << text_of(at("stories.jsonl")) << "{\"ctx\":\n";
   refused(command("none", {"--tasks", at("bad.jsonl")}), 1, "bad.jsonl:41: ");
   refused(command("stories.jsonl"), 1, "the folder cannot be made");

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/format.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/sha256.h"
 
@@ -96,6 +97,21 @@ void SweepInputs::add_adapter(const std::string& folder) {
   with_lora_.push_back(plan.methods.back().label);
 }
 
+// Adapters reach different budgets: what one cannot meet is no point of it.
+void SweepInputs::add_budgets(SweepMethod& method, const Budgets& budgets,
+                              const std::vector<float>& unasked) {
+  std::vector<std::string> left_out;
+  for (const std::optional<double>& budget : choice_.asked) {
+    try {
+      method.budgets.push_back({budget, budget ? budgets.thresholds(*budget) : unasked});
+    } catch (const OutOfReach& error) {
+      left_out.push_back(fmt::format("{}: {}", method.label, error.what()));
+    }
+  }
+  if (method.budgets.empty()) fail("{}", left_out.front());
+  for (const std::string& why : left_out) log_warn(why + "; that point is left out");
+}
+
 void SweepInputs::add_method(const std::string& label, const SweepModel& model, const Adapter& adapter,
                              const std::string& folder, bool own) {
   SweepMethod method{.label = unique_label(label),
@@ -109,8 +125,7 @@ void SweepInputs::add_method(const std::string& label, const SweepModel& model, 
     unasked = trained_rule_from_json(adapter.extra.trained, 2 * model.model.config.layers, printable(folder))
                   .thresholds;
   try {
-    for (const std::optional<double>& budget : choice_.asked)
-      method.budgets.push_back({budget, budget ? budgets.thresholds(*budget) : unasked});
+    add_budgets(method, budgets, unasked);
   } catch (const NoCalibration& error) {
     const bool beside = !own || &model != &models_.front();
     fail_without_calibration(error, model.model.path, beside ? folder : "");

@@ -6,6 +6,7 @@
 
 #include "cli/session.h"
 #include "eval/sweep.h"
+#include "infer/budgets.h"
 
 namespace fathom {
 
@@ -35,6 +36,7 @@ class SweepInputs {
   std::string unique_label(const std::string& wanted) const;
   void add_model(const std::string& path, bool dense = false);  // dense: without its own method
   void add_adapter(const std::string& folder);
+  void add_budgets(SweepMethod& method, const Budgets& budgets, const std::vector<float>& unasked);
   void add_method(const std::string& label, const SweepModel& model, const Adapter& adapter,
                   const std::string& folder, bool own);
 

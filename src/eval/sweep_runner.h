@@ -32,7 +32,7 @@ struct SweepOutcome {
 
 struct RunnerOptions {
   DType k_type = DType::kF16, v_type = DType::kF16;
-  int64_t decode_tokens = 16, rounds = 3;  // of the measurement of speed
+  int64_t decode_tokens = 16, rounds = 12;  // of the measurement of speed
   const std::atomic<bool>* cancel = nullptr;
   std::function<void(int64_t items)> on_progress = nullptr;  // that were run
   std::function<void(int64_t items)> on_kept = nullptr;      // that were there already

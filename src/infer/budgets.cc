@@ -72,8 +72,9 @@ std::vector<float> Budgets::thresholds(double budget) const {
   if (budget == 1 && opens_fully_) return std::vector<float>(static_cast<size_t>(units_), -INFINITY);
   if (tables_.empty() && !list_.order.empty()) {
     if (budget < list_.left.back() - kFarOff)
-      fail("{}: a budget of {:g} is out of reach: {:.3g} runs when every unit of the list is left out",
-           printable(name_), budget, list_.left.back());
+      throw OutOfReach(
+          fmt::format("a budget of {:g} is out of reach: {:.3g} runs when every unit of the list is left out",
+                      budget, list_.left.back()));
     return list_.thresholds(budget, units_);
   }
   return table_for(budget).thresholds(static_cast<float>(budget));

@@ -37,7 +37,7 @@ class Budgets {
   // Returns the budgets that were calibrated for, falling; of another weight type where this one has none.
   std::vector<float> calibrated() const;
   // Returns (2L) thresholds; of a dense model, none. A budget of 1 needs no table where the method can run
-  // everything.
+  // everything. One that the table or the list does not hold is OutOfReach.
   std::vector<float> thresholds(double budget) const;
   // Returns the smallest budget that keeps a measured quality. None: a UserError with what there is.
   double budget_for(const QualityLimit& quality) const;

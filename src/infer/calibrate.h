@@ -33,6 +33,12 @@ struct CalibratedQuality {
   std::string kind = {};  // that kind
 };
 
+// A budget was asked for that the method's table, or its list, does not hold.
+class OutOfReach : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 // For one type of weights: rounding moves scores.
 struct Calibration {
   std::string weight_type;
@@ -44,7 +50,7 @@ struct Calibration {
 
   std::vector<CalibrationPoint> asked() const;  // those that were asked for
   // A sequence's settings: linear between neighbouring points; at 1 nothing is skipped. A budget outside the
-  // table is a UserError that names its end.
+  // table is OutOfReach, which names its end.
   std::vector<float> thresholds(float budget) const;
   // The smallest budget whose measured bound keeps the limit. None: a UserError with what there is.
   float budget_for(const std::string& measure, float limit) const;

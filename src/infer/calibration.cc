@@ -133,9 +133,11 @@ std::vector<float> Calibration::thresholds(float budget) const {
   constexpr float kSame = 1e-6f;
   const CalibrationPoint &most = points.front(), &least = points.back();
   if (budget < least.budget - kSame)
-    fail("a budget of {:g} is below the smallest of the calibration table, {:g}", budget, least.budget);
+    throw OutOfReach(fmt::format("a budget of {:g} is below the smallest of the calibration table, {:g}",
+                                 budget, least.budget));
   if (budget > most.budget + kSame)
-    fail("a budget of {:g} is above the largest of the calibration table, {:g}", budget, most.budget);
+    throw OutOfReach(fmt::format("a budget of {:g} is above the largest of the calibration table, {:g}",
+                                 budget, most.budget));
   if (budget >= 1) return std::vector<float>(most.thresholds.size(), -INFINITY);
   size_t at = 0;
   while (points[at].budget > budget + kSame) ++at;
