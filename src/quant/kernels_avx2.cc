@@ -7,6 +7,7 @@ namespace fathom {
 namespace {
 
 constexpr int kTileColumns = 8;
+constexpr int kRecord = kTileColumns * kTileRecordColumn;
 
 struct Activations {  // 32 elements of one row
   __m256i q;
@@ -133,30 +134,58 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
   }
 }
 
+// 32 bytes of each of four columns -> in place i the lanes hold elements i of the columns, and 4 + i of them
+// (of four bytes each).
+inline void transpose_four(__m256i (&v)[4]) {
+  const __m256i low01 = _mm256_unpacklo_epi32(v[0], v[1]), high01 = _mm256_unpackhi_epi32(v[0], v[1]),
+                low23 = _mm256_unpacklo_epi32(v[2], v[3]), high23 = _mm256_unpackhi_epi32(v[2], v[3]);
+  v[0] = _mm256_unpacklo_epi64(low01, low23);
+  v[1] = _mm256_unpackhi_epi64(low01, low23);
+  v[2] = _mm256_unpacklo_epi64(high01, high23);
+  v[3] = _mm256_unpackhi_epi64(high01, high23);
+}
+
+// 32 elements of each of eight columns, transposed into a record.
+template <class F>
+inline void unpack_eight(const uint8_t* const* blocks, int sub, uint8_t* record) {
+  __m256i left[4], right[4];
+  for (int c = 0; c < 4; ++c) {
+    left[c] = F::load(blocks[c], sub);
+    right[c] = F::load(blocks[4 + c], sub);
+  }
+  transpose_four(left);
+  transpose_four(right);
+  for (int i = 0; i < 4; ++i) {
+    auto* at = reinterpret_cast<__m256i*>(record) + i;
+    _mm256_storeu_si256(at, _mm256_permute2x128_si256(left[i], right[i], 0x20));
+    _mm256_storeu_si256(at + 4, _mm256_permute2x128_si256(left[i], right[i], 0x31));
+  }
+}
+
 // A record of a tile: for each 4 elements, eight columns side by side, as stored; after these 256 bytes the
 // scales of the first group (8 floats), and those of the second or the minima.
 template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
+  const uint8_t* blocks[kTileColumns];
   for (int quad = 0; quad < kTileColumns / 4; ++quad) {
-    Four blocks = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
-    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+    const Four rows = four_rows(weights.data, weights.stride, weights.columns, 4 * quad, 1);
+    for (int c = 0; c < 4; ++c) blocks[4 * quad + c] = rows.row[c];
+  }
+  for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+    uint8_t* const records = tile + b * kRecord;
+    for (int quad = 0; quad < kTileColumns / 4; ++quad) {
       __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
-      F::scales(blocks.row, scale, min);
+      F::scales(blocks + 4 * quad, scale, min);
       for (int sub = 0; sub < F::kSubs; ++sub) {
-        uint8_t* record = tile + (b + sub) * kTileColumns * kTileRecordColumn;
-        for (int c = 0; c < 4; ++c) {
-          int fours[8];
-          _mm256_storeu_si256(reinterpret_cast<__m256i*>(fours), F::load(blocks.row[c], sub));
-          for (int i = 0; i < 8; ++i) __builtin_memcpy(record + 32 * i + 4 * (4 * quad + c), &fours[i], 4);
-        }
-        float* floats = reinterpret_cast<float*>(record + 256) + 4 * quad;
+        float* floats = reinterpret_cast<float*>(records + sub * kRecord + 256) + 4 * quad;
         for (int group = 0; group < F::kGroups; ++group) {
           _mm_storeu_ps(floats + 8 * group, scale[sub * F::kGroups + group]);
         }
         if (F::kMin) _mm_storeu_ps(floats + 8, min[sub]);
       }
-      for (const uint8_t*& row : blocks.row) row += F::kBytes;
     }
+    for (int sub = 0; sub < F::kSubs; ++sub) unpack_eight<F>(blocks, sub, records + sub * kRecord);
+    for (const uint8_t*& block : blocks) block += F::kBytes;
   }
 }
 
@@ -191,7 +220,7 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
   __m256 acc[kTileRows];
   for (__m256& a : acc) a = _mm256_setzero_ps();
   for (int64_t b = 0; b < k / 32; ++b) {
-    const uint8_t *record = packed + b * kRowRecord, *w = tile + b * kTileColumns * kTileRecordColumn;
+    const uint8_t *record = packed + b * kRowRecord, *w = tile + b * kRecord;
     for (int group = 0; group < F::kGroups; ++group) add_group<F>(record, w, group, acc);
     if constexpr (F::kMin) {
       const __m256 min = _mm256_loadu_ps(reinterpret_cast<const float*>(w + 256) + 8);
