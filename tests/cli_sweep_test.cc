@@ -313,7 +313,6 @@ TEST_F(SweepVerb, DifferencesAreSaid) {
   EXPECT_FALSE(text_of(at("whole") + "/difference-stories-jsonl.svg").empty());
 }
 
-// Ctrl-C while the order is measured: within one unit's pass.
 // Adapters reach different budgets, and one command compares them.
 TEST_F(SweepVerb, ABudgetThatAnAdapterDoesNotReachIsLeftOut) {
   const Words words = command("reach", {"--budgets", "0.8,0.5", "--baselines", "none"});
@@ -331,6 +330,7 @@ TEST_F(SweepVerb, ABudgetThatAnAdapterDoesNotReachIsLeftOut) {
   EXPECT_EQ(budgets, (std::vector<double>{0.8, 0.8})) << "one for each task";
 }
 
+// Ctrl-C while the order is measured: within one unit's pass.
 TEST_F(SweepVerb, MeasuringTheOrderCanBeInterrupted) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
