@@ -91,7 +91,8 @@ class Runner:
     def argv(self, step):
         names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
         argv = [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
-        return argv + (self.device if step.argv[0] == "{fathom}" and step.argv[1] != "bench" else [])
+        scores = step.argv[1] == "tools/window_nll.py"  # hands its options on
+        return argv + (self.device if scores or step.argv[0] == "{fathom}" and step.argv[1] != "bench" else [])
 
     def sources(self, step):
         """The sizes of the texts and the model that the command names: they survive a move of the folders."""

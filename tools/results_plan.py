@@ -1,7 +1,7 @@
 """What a paper's tables need, as steps: each one command, what it waits for, and where its output is kept.
 
 Commands hold names in braces ({fathom}, {out}, {data}, …) until they run, so that finished steps stay finished when the
-folders move. A step's key is the hash of its command, its recipe and the keys of what it waits for.
+folders move. A step's key is the hash of its command, its recipe or its tool's text, and the keys of what it waits for.
 """
 import hashlib
 import json
@@ -22,6 +22,8 @@ class Step:
         text = "\0".join(self.argv + [need.key for need in self.needs])
         if "--config" in self.argv:
             text += pathlib.Path(self.argv[self.argv.index("--config") + 1]).read_text()
+        if self.argv[0] == "{python}":
+            text += pathlib.Path(self.argv[1]).read_text()
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Mean NLL of a text in windows that do not overlap, no BOS: window_nll.py FATHOM TEXT WINDOW TOKENS [SCORE OPTIONS…]
+"""Mean NLL of a text in windows, no BOS: window_nll.py FATHOM TEXT WINDOW TOKENS [SCORE OPTIONS…]
 
-Runs `fathom score` on each window and prints one JSON object: nll, its standard error over the windows, tokens, the
-savings, each the mean over the windows, and the nll of each window, so that two models can be compared window by window.
+Runs `fathom score --window` on the first TOKENS of the text: each window is read for itself and begins with the last token of
+the one before. Prints one JSON object: nll, its standard error over the windows, the tokens that were scored, the savings, and
+the nll of each window, so that two models can be compared window by window.
 """
 import json
 import math
@@ -16,20 +17,18 @@ model = [w for i, w in enumerate(options) if w == "-m" or (i and options[i - 1] 
 tokenize = subprocess.run([fathom, "tokenize", *model, "--file", text, "--no-special", "--json"],
                           check=True, capture_output=True, text=True)
 ids = json.loads(tokenize.stdout)["ids"][:limit]
-fields = ["skip_ratio", "block_flops", "net_flops", "net_bytes"]
-nlls, sums = [], dict.fromkeys(fields, 0.0)
-for begin in range(0, len(ids) - window + 1, window):
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(ids[begin:begin + window], file)
-        file.flush()
-        run = subprocess.run([fathom, "score", *options, "--ids", file.name, "--json", "-q"],
-                             check=True, capture_output=True, text=True)
-    out = json.loads(run.stdout)
-    nlls.append(out["nll"])
-    for field in fields:
-        sums[field] += out[field]
-count = len(nlls)
+count, length = (len(ids) - 1) // (window - 1), window - 1  # of whole windows; of the tokens that each one scores
+if count < 1:
+    sys.exit(f"window_nll.py: expected at least one window of {window} tokens, {text} has {len(ids)} of the first {limit}")
+with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    json.dump(ids[:count * length + 1], file)
+    file.flush()
+    run = subprocess.run([fathom, "score", *options, "--ids", file.name, "--window", str(window), "--json", "-q"],
+                         check=True, stdout=subprocess.PIPE, text=True)
+out = json.loads(run.stdout)
+scored = out["logprobs"][1:]
+nlls = [-sum(scored[i * length:(i + 1) * length]) / length for i in range(count)]
 mean = sum(nlls) / count
 error = math.sqrt(sum((x - mean) ** 2 for x in nlls) / max(1, count - 1) / count)
-print(json.dumps({"nll": mean, "stderr": error, "tokens": count * window, "windows": nlls,
-                  **{field: sums[field] / count for field in fields}}))
+fields = ["skip_ratio", "block_flops", "net_flops", "net_bytes"]
+print(json.dumps({"nll": mean, "stderr": error, "tokens": count * length, "windows": nlls, **{f: out[f] for f in fields}}))
