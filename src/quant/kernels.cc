@@ -13,7 +13,8 @@ const MatmulKernels& matmul_kernels(Isa isa) {
   if (isa == Isa::kI8mm) return kI8mm;
 #elif defined(__x86_64__)
   static constexpr MatmulKernels kAvx2{&kAvx2Row, &kAvx2Tile, nullptr, nullptr, &kAvx2Float, nullptr};
-  static constexpr MatmulKernels kAvx512{&kAvx2Row, &kAvx512Tile, nullptr, nullptr, &kAvx2Float, nullptr};
+  static constexpr MatmulKernels kAvx512{&kAvx2Row, &kAvx512Tile, &kAvx512FewRows,
+                                         nullptr,   &kAvx2Float,  nullptr};
   if (isa == Isa::kAvx2) return kAvx2;
   if (isa == Isa::kAvx512 || isa == Isa::kAvx512Bf16 || isa == Isa::kAmx) return kAvx512;
 #endif

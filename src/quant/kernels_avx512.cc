@@ -1,7 +1,7 @@
-// AVX-512 with VNNI for many rows: tiles of 32 columns, two vectors of 16. vpdpbusd multiplies unsigned with
-// signed bytes and adds four products to an int32 without saturating; q8_0's weights are stored with 128
-// added for it. One row goes through AVX2's kernels (memory is what limits it), and so does the packing of
-// rows: see pack_rows there.
+// AVX-512 with VNNI. Many rows: tiles of 32 columns, two vectors of 16. A few rows: sixteen columns in place.
+// vpdpbusd multiplies unsigned with signed bytes and adds four products to an int32 without saturating;
+// q8_0's weights get 128 added for it. One row goes through AVX2's kernels (memory is what limits it), and so
+// does the packing of rows: see pack_rows there.
 #include "quant/avx_formats.h"
 #include "quant/kernels.h"
 
@@ -31,9 +31,9 @@ inline void transpose_eight(__m512i (&v)[4]) {
   v[3] = _mm512_maskz_unpackhi_epi64(0xff, high01, high23);
 }
 
-// 32 elements of each of sixteen columns, transposed into a record.
+// 32 elements of each of sixteen columns, transposed: w[i] holds elements 4 i … 4 i + 3 of all of them.
 template <class F>
-inline void unpack_sixteen(const uint8_t* const* blocks, int sub, uint8_t* record) {
+inline void load_sixteen(const uint8_t* const* blocks, int sub, __m512i (&w)[8]) {
   const __m512i sign = _mm512_set1_epi8(static_cast<char>(F::kSigned ? 0x80 : 0));
   __m512i eights[2][4];
   for (int eight = 0; eight < 2; ++eight) {
@@ -48,11 +48,22 @@ inline void unpack_sixteen(const uint8_t* const* blocks, int sub, uint8_t* recor
   }
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    _mm512_storeu_si512(record + 128 * i,
-                        _mm512_maskz_shuffle_i32x4(0xffff, eights[0][i], eights[1][i], 0x88));
-    _mm512_storeu_si512(record + 128 * (4 + i),
-                        _mm512_maskz_shuffle_i32x4(0xffff, eights[0][i], eights[1][i], 0xdd));
+    w[i] = _mm512_maskz_shuffle_i32x4(0xffff, eights[0][i], eights[1][i], 0x88);
+    w[4 + i] = _mm512_maskz_shuffle_i32x4(0xffff, eights[0][i], eights[1][i], 0xdd);
   }
+}
+
+struct Sixteen {  // the blocks of as many columns
+  const uint8_t* column[16];
+};
+
+inline Sixteen sixteen_columns(const Weights& weights, int64_t first, int64_t step) {
+  Sixteen blocks;
+  for (int quad = 0; quad < 4; ++quad) {
+    const Four four = four_rows(weights.data, weights.stride, weights.columns, first + 4 * quad * step, step);
+    for (int c = 0; c < 4; ++c) blocks.column[4 * quad + c] = four.row[c];
+  }
+  return blocks;
 }
 
 // A record of a tile: for each 4 elements, 32 columns side by side, as unsigned bytes; after these 1024 bytes
@@ -60,16 +71,12 @@ inline void unpack_sixteen(const uint8_t* const* blocks, int sub, uint8_t* recor
 template <class F>
 void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
   for (int half = 0; half < 2; ++half) {
-    const uint8_t* blocks[16];
-    for (int quad = 0; quad < 4; ++quad) {
-      const Four rows = four_rows(weights.data, weights.stride, weights.columns, 16 * half + 4 * quad, 1);
-      for (int c = 0; c < 4; ++c) blocks[4 * quad + c] = rows.row[c];
-    }
+    Sixteen blocks = sixteen_columns(weights, 16 * half, 1);
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       uint8_t* const records = tile + b * kRecord;
       for (int quad = 0; quad < 4; ++quad) {
         __m128 scale[F::kSubs * F::kGroups], min[F::kSubs];
-        F::scales(blocks + 4 * quad, scale, min);
+        F::scales(blocks.column + 4 * quad, scale, min);
         for (int sub = 0; sub < F::kSubs; ++sub) {
           float* floats = reinterpret_cast<float*>(records + sub * kRecord + kFloats) + 16 * half + 4 * quad;
           for (int group = 0; group < F::kGroups; ++group)
@@ -77,9 +84,12 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
           if (F::kMin) _mm_storeu_ps(floats + kTileColumns, min[sub]);
         }
       }
-      for (int sub = 0; sub < F::kSubs; ++sub)
-        unpack_sixteen<F>(blocks, sub, records + sub * kRecord + 64 * half);
-      for (const uint8_t*& block : blocks) block += F::kBytes;
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        __m512i w[8];
+        load_sixteen<F>(blocks.column, sub, w);
+        for (int i = 0; i < 8; ++i) _mm512_storeu_si512(records + sub * kRecord + 64 * half + 128 * i, w[i]);
+      }
+      for (const uint8_t*& block : blocks.column) block += F::kBytes;
     }
   }
 }
@@ -155,7 +165,118 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
   kAvx2Tile.pack_rows(x, stride, rows, k, packed);
 }
 
+// Weights are asked for this many bytes before they are read: sixteen streams are more than the processor's
+// own prefetchers follow.
+constexpr int64_t kAhead = 1024;
+
+// The scales or minima of sixteen columns.
+inline __m512 sixteen_floats(const __m128& a, const __m128& b, const __m128& c, const __m128& d) {
+  const __m512d low = _mm512_castps_pd(_mm512_castps256_ps512(_mm256_set_m128(b, a)));
+  return _mm512_castpd_ps(_mm512_maskz_insertf64x4(0xff, low, _mm256_castps_pd(_mm256_set_m128(d, c)), 1));
+}
+
+// Where a row of a packed group has its bytes, its scale (and, 4 floats on, its sum) and its `minus`.
+struct PackedRow {
+  const uint8_t* q;
+  const float* scale;
+  const uint8_t* minus;
+};
+
+inline PackedRow packed_row(const uint8_t* record, int64_t group_bytes, int r) {
+  const uint8_t* const group = record + r / kTileRows * group_bytes;
+  const int i = r % kTileRows;
+  return {group + 32 * i, reinterpret_cast<const float*>(group + 128) + i, group + 160 + 4 * i};
+}
+
+// Some rows by sixteen columns over 32 elements. record: those of the first four rows.
+template <class F, int kRows>
+inline void add_elements(const uint8_t* record, int64_t group_bytes, const Sixteen& blocks, int sub,
+                         const __m512* scale, __m512 min, __m512 (&acc)[kRows]) {
+  constexpr int kSteps = 8 / F::kGroups;
+  __m512i w[8];
+  load_sixteen<F>(blocks.column, sub, w);
+#pragma GCC unroll 2
+  for (int group = 0; group < F::kGroups; ++group) {
+    __m512i dots[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const uint8_t* const minus = packed_row(record, group_bytes, r).minus;
+      const int both =
+          F::kGroups == 1 ? load_int(minus) + load_int(minus + 16) : load_int(minus + 16 * group);
+      dots[r] = _mm512_set1_epi32(kTileOffset<F> * both);
+    }
+#pragma GCC unroll 8
+    for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const uint8_t* const q = packed_row(record, group_bytes, r).q + 4 * step;
+        dots[r] = _mm512_dpbusd_epi32(dots[r], w[step], _mm512_set1_epi32(load_int(q)));
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const float* const x_scale = packed_row(record, group_bytes, r).scale;
+      const __m512 both = _mm512_mul_ps(scale[group], _mm512_set1_ps(x_scale[0]));
+      acc[r] = _mm512_fmadd_ps(to_float(dots[r]), both, acc[r]);
+      if (F::kMin) acc[r] = _mm512_fmadd_ps(min, _mm512_set1_ps(x_scale[4]), acc[r]);
+    }
+  }
+}
+
+// Up to kRows rows; each column of sixteen is a stream of its own.
+template <class F, int kRows>
+void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
+                   int64_t stride) {
+  const int64_t group_bytes = k / 32 * kRowRecord;
+  for (int64_t c = 0; c < weights.step && c < weights.columns; ++c) {
+    Sixteen blocks = sixteen_columns(weights, c, weights.step);
+    __m512 acc[kRows];
+    for (__m512& row : acc) row = _mm512_setzero_ps();
+    for (int64_t b = 0; b < k / 32; b += F::kSubs) {
+      __m128 scales[4][F::kSubs * F::kGroups], mins[4][F::kSubs];
+      for (int quad = 0; quad < 4; ++quad) F::scales(blocks.column + 4 * quad, scales[quad], mins[quad]);
+      for (int sub = 0; sub < F::kSubs; ++sub) {
+        __m512 scale[F::kGroups], min = _mm512_setzero_ps();
+        for (int group = 0; group < F::kGroups; ++group) {
+          const int i = sub * F::kGroups + group;
+          scale[group] = sixteen_floats(scales[0][i], scales[1][i], scales[2][i], scales[3][i]);
+        }
+        if constexpr (F::kMin) min = sixteen_floats(mins[0][sub], mins[1][sub], mins[2][sub], mins[3][sub]);
+        add_elements<F>(packed + (b + sub) * kRowRecord, group_bytes, blocks, sub, scale, min, acc);
+      }
+      for (const uint8_t*& block : blocks.column) {
+        for (int line = 0; line < F::kBytes; line += 64)
+          _mm_prefetch(reinterpret_cast<const char*>(block + kAhead + line), _MM_HINT_T0);
+        block += F::kBytes;
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= rows) break;
+      float values[16];
+      _mm512_storeu_ps(values, acc[r]);
+      for (int64_t i = 0; i < 16 && c + i * weights.step < weights.columns; ++i)
+        out[r * stride + c + i * weights.step] = values[i];
+    }
+  }
+}
+
+template <class F>
+void dot_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
+              int64_t stride) {
+  const auto run = rows <= 2 ? dot_some_rows<F, 2> : rows <= 4 ? dot_some_rows<F, 4> : dot_some_rows<F, 8>;
+  run(packed, rows, k, weights, out, stride);
+}
+
+template <class F>
+constexpr StreamCounts kStreams = {16, 16};
+
 }  // namespace
+
+const FewRowsKernels kAvx512FewRows = {
+    .streams = FATHOM_PER_FORMAT(kStreams),
+    .dot_rows = FATHOM_PER_FORMAT(dot_rows),
+};
 
 const TileKernels kAvx512Tile = {
     .columns = kTileColumns,
