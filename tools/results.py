@@ -45,6 +45,7 @@ def arguments():
     parser.add_argument("--data", type=here, default=ROOT / "data", help="the texts, see docs/results.md (data)")
     parser.add_argument("--benchmarks", type=here, help="folder of eval's tasks (DATA/benchmarks)")
     parser.add_argument("--base", type=here, help="the pretrained model (SmolLM2, fetched)")
+    parser.add_argument("--untimed", action="store_true", help="leave for another time what measures time, and waits for a quiet machine")
     parser.add_argument("--commands", action="store_true", help="print the commands, run nothing")
     parser.add_argument("--tables", action="store_true", help="write the tables of what is done, run nothing")
     parser.add_argument("--into", type=here, help="a Markdown file to put the tables into")
@@ -170,8 +171,8 @@ class Runner:
             if all(need.name in self.done for need in step.needs) and (record := self.kept(step)):
                 self.done[step.name] = record
 
-    def run_all(self, progress):
-        for alone in (False, True):  # what measures time comes last, one by one
+    def run_all(self, progress, untimed):
+        for alone in (False,) if untimed else (False, True):  # what measures time comes last, one by one
             waiting = [s for s in self.steps.values() if s.alone == alone and s.name not in self.done]
             running = {}
             with concurrent.futures.ThreadPoolExecutor(1 if alone else self.jobs) as pool:
@@ -251,7 +252,7 @@ def main():
 
     runner.look_up()
     if not args.tables:
-        runner.run_all(progress)
+        runner.run_all(progress, args.untimed)
     results = results_tables.results(points, runner)
     text = results_tables.markdown(paper, tables, results)
     write(out / "results.json", json.dumps(results, indent=1))

@@ -18,15 +18,29 @@ inline int load_int(const uint8_t* bytes) {
   return value;
 }
 
-inline __m128 load_halves(const uint8_t* const* blocks, int offset) {
-  uint16_t halves[4];
-  for (int c = 0; c < 4; ++c) __builtin_memcpy(&halves[c], blocks[c] + offset, 2);
-  return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(halves)));
-}
-
+// Four bytes of each of four blocks.
 inline __m128i load_words(const uint8_t* const* blocks, int offset) {
   return _mm_setr_epi32(load_int(blocks[0] + offset), load_int(blocks[1] + offset),
                         load_int(blocks[2] + offset), load_int(blocks[3] + offset));
+}
+
+// Of four words the first halves, then the second.
+inline __m128i halves_apart(__m128i words) {
+  return _mm_shuffle_epi8(words, _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+}
+
+// A half of each block at its start, or both halves of the four bytes there. No byte past a block is read.
+inline __m128 load_halves(const uint8_t* const* blocks) {
+  return _mm_cvtph_ps(halves_apart(load_words(blocks, 0)));
+}
+inline void load_halves(const uint8_t* const* blocks, __m128* first, __m128* second) {
+  const __m256 both = _mm256_cvtph_ps(halves_apart(load_words(blocks, 0)));
+  *first = _mm256_castps256_ps128(both);
+  *second = _mm256_extractf128_ps(both, 1);
+}
+// The half in front of `end`.
+inline __m128 load_halves_before(const uint8_t* const* blocks, int end) {
+  return _mm_cvtph_ps(_mm_srli_si128(halves_apart(load_words(blocks, end - 4)), 8));
 }
 
 inline __m128i load16(const uint8_t* bytes) {
@@ -38,9 +52,9 @@ inline __m256i load32(const uint8_t* bytes) {
 
 // 16 bytes of nibbles: the low ones, then the high ones.
 inline __m256i nibbles(const uint8_t* bytes) {
-  const __m128i packed = load16(bytes);
-  const __m256i both = _mm256_set_m128i(_mm_srli_epi16(packed, 4), packed);
-  return _mm256_and_si256(both, _mm256_set1_epi8(15));
+  const __m256i twice = _mm256_broadcastsi128_si256(load16(bytes));
+  const __m256i moved = _mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 0, 4, 4));
+  return _mm256_and_si256(moved, _mm256_set1_epi8(15));
 }
 
 // 16 for each set bit of 32, element i at bit i.
@@ -56,18 +70,14 @@ struct Q8_0 {
   static constexpr int kBytes = 34, kSubs = 1, kGroups = 1, kOffset = 0;
   static constexpr bool kMin = false, kSigned = true;
   static __m256i load(const uint8_t* block, int) { return load32(block + 2); }
-  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) { scale[0] = load_halves(blocks); }
 };
 
 struct Q4_0 {
   static constexpr int kBytes = 18, kSubs = 1, kGroups = 1, kOffset = 8;
   static constexpr bool kMin = false, kSigned = false;
   static __m256i load(const uint8_t* block, int) { return nibbles(block + 2); }
-  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) { scale[0] = load_halves(blocks); }
 };
 
 struct Q4_1 {
@@ -75,8 +85,7 @@ struct Q4_1 {
   static constexpr bool kMin = true, kSigned = false;
   static __m256i load(const uint8_t* block, int) { return nibbles(block + 4); }
   static void scales(const uint8_t* const* blocks, __m128* scale, __m128* min) {
-    scale[0] = load_halves(blocks, 0);
-    min[0] = load_halves(blocks, 2);
+    load_halves(blocks, scale, min);
   }
 };
 
@@ -86,9 +95,7 @@ struct Q5_0 {
   static __m256i load(const uint8_t* block, int) {
     return _mm256_or_si256(nibbles(block + 6), high_bits(block + 2));
   }
-  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) {
-    scale[0] = load_halves(blocks, 0);
-  }
+  static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) { scale[0] = load_halves(blocks); }
 };
 
 struct Q5_1 {
@@ -109,7 +116,9 @@ inline __m128i byte_of(__m128i words, int i) {
 
 // The six-bit scales and minima of q4_k and q5_k: see unpack_k_scales.
 inline void k_scales(const uint8_t* const* blocks, __m128* scale, __m128* min) {
-  const __m128 d = load_halves(blocks, 0), dmin = _mm_xor_ps(load_halves(blocks, 2), _mm_set1_ps(-0.0f));
+  __m128 d, dmin;
+  load_halves(blocks, &d, &dmin);
+  dmin = _mm_xor_ps(dmin, _mm_set1_ps(-0.0f));
   const __m128i a = load_words(blocks, 4), b = load_words(blocks, 8), c = load_words(blocks, 12);
   const __m128i six = _mm_set1_epi32(0x3f3f3f3f), four = _mm_set1_epi32(0x0f0f0f0f),
                 two = _mm_set1_epi32(0x30303030);
@@ -163,7 +172,7 @@ struct Q6_K {
                            bits_of(block + 128 + 32 * half, 2 * t - 4, 48));
   }
   static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) {
-    const __m128 d = load_halves(blocks, 208);
+    const __m128 d = load_halves_before(blocks, kBytes);
     for (int quad = 0; quad < 4; ++quad) {
       const __m128i packed = load_words(blocks, 192 + 4 * quad);
       for (int i = 0; i < 4; ++i) {  // byte i of each lane, with its sign

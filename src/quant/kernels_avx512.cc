@@ -264,7 +264,10 @@ void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights
 template <class F>
 void dot_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights& weights, float* out,
               int64_t stride) {
-  const auto run = rows <= 2 ? dot_some_rows<F, 2> : rows <= 4 ? dot_some_rows<F, 4> : dot_some_rows<F, 8>;
+  const auto run = rows <= 2   ? dot_some_rows<F, 2>
+                   : rows <= 4 ? dot_some_rows<F, 4>
+                   : rows <= 6 ? dot_some_rows<F, 6>
+                               : dot_some_rows<F, 8>;
   run(packed, rows, k, weights, out, stride);
 }
 
