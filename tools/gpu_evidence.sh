@@ -8,9 +8,10 @@
 #
 # DATA: the texts that docs/results.md names, and benchmarks/. From the environment: FATHOM (build/fathom), BASE (SmolLM2, where a
 # paper needs it), DEVICE (cuda), PAPERS ("shipped skipmiddle-gpu skiplayer-gpu"), JOBS of each paper (2), STEPS and BATCH of the
-# model (15300 and 64: 501 million tokens), SMOKE=1: tiny models and texts, on any DEVICE.
+# model (15300 and 64: 501 million tokens), SMOKE=1: tiny models and texts, on any DEVICE. Needs numpy and safetensors
+# (tools/requirements.txt).
 set -euo pipefail
-[ $# -ge 2 ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 [ -z "${3:-}" ] || exec timeout "$3" "$0" "$1" "$2"  # it ends all that it started
 data=$(realpath "$1")
 mkdir -p "$2" && out=$(realpath "$2")
