@@ -145,6 +145,26 @@ class Sources(unittest.TestCase):
                 self.assertEqual(runner.done, {})
                 changed.write_text("one")
 
+    def test_another_tool_is_another_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = pathlib.Path(folder, "tool.py")
+            keys = []
+            for text in ("print(1)", "print(2)", "print(1)"):
+                tool.write_text(text)
+                keys.append(results_plan.Step("step", ["{python}", str(tool)]).key)
+            self.assertNotEqual(keys[0], keys[1])
+            self.assertEqual(keys[0], keys[2])
+
+    def test_what_measures_time_is_left_for_later(self):
+        with tempfile.TemporaryDirectory() as folder:
+            args = types.SimpleNamespace(threads=1, jobs=1, device=None, fathom="", data=folder, benchmarks="", base=None)
+            steps = {name: results_plan.Step(name, ["{python}", "-c", "print('{}')"], alone=name == "timed") for name in ("plain", "timed")}
+            runner = results.Runner(args, "paper", pathlib.Path(folder, "out"), steps)
+            runner.run_all(lambda *_: None, untimed=True)
+            self.assertEqual(set(runner.done), {"plain"})
+            runner.run_all(lambda *_: None, untimed=False)
+            self.assertEqual(set(runner.done), {"plain", "timed"})
+
 
 class Tools(unittest.TestCase):
     def setUp(self):

@@ -22,7 +22,7 @@ class Step:
         text = "\0".join(self.argv + [need.key for need in self.needs])
         if "--config" in self.argv:
             text += pathlib.Path(self.argv[self.argv.index("--config") + 1]).read_text()
-        if self.argv[0] == "{python}":
+        if self.argv[0] == "{python}" and self.argv[1].endswith(".py"):
             text += pathlib.Path(self.argv[1]).read_text()
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
 
