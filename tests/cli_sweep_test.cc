@@ -58,6 +58,14 @@ class SweepVerb : public testing::Test {
   static void TearDownTestSuite() { fs::remove_all(folder_); }
 
   static std::string at(const std::string& name) { return (folder_ / name).string(); }
+  // What the units were measured to do, each file for another text.
+  static std::vector<fs::path> measured(const std::string& name) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(at(name))) {
+      if (entry.path().filename().string().starts_with("measured-")) files.push_back(entry.path());
+    }
+    return files;
+  }
   // What `more` says stands for what the command has of the same name.
   static Words command(const std::string& out, const Words& more = {}) {
     Words words{"-m",        kStories,       "--tasks",        at("stories.jsonl") + "," + at("short.txt"),
@@ -210,19 +218,20 @@ TEST_F(SweepVerb, SmokeIsSmall) {
       << r.err;
 }
 
-// The order of units is measured on the text that was given, once for each text and search.
-TEST_F(SweepVerb, TheOrderIsKeptBesideTheResults) {
+// The order of units is measured on the text that was given, once for each text.
+TEST_F(SweepVerb, TheOrderIsMeasuredOnce) {
   expected();
-  const std::string order = at("whole") + "/order.json", kept = text_of(order);
+  ASSERT_EQ(measured("whole").size(), 1u);
+  const std::string file = measured("whole")[0].string(), kept = text_of(file);
   const Json json = Json::parse(kept);
   EXPECT_EQ(json["tokens"], 512);
-  EXPECT_EQ(json["search"], "once");
-  EXPECT_EQ(json["units"].size(), 10u);
+  EXPECT_EQ(json["values"].size(), 1u);
+  EXPECT_EQ(json["values"]["harm"].size(), 10u);
   EXPECT_EQ(results("whole")["settings"]["order of units"], "once, on 512 tokens of " + at("text.txt"));
   Words words = command("whole");
   std::erase(words, "-q");
   EXPECT_EQ(run_fathom(words).err.find("measuring which units"), std::string::npos) << "it is there";
-  EXPECT_EQ(text_of(order), kept);
+  EXPECT_EQ(text_of(file), kept);
   // Another search, and a text that is too short for what is asked.
   ProgramResult r = run_fathom(
       command("whole", {"--order", "greedily", "--order-tokens", "16384", "--data", at("short.txt")}));
@@ -230,13 +239,17 @@ TEST_F(SweepVerb, TheOrderIsKeptBesideTheResults) {
   EXPECT_NE(r.err.find("tokens, of 16384 to measure the order of units on (--order-tokens): all are used"),
             std::string::npos)
       << r.err;
-  const Json greedy = Json::parse(text_of(order));
-  EXPECT_EQ(greedy["search"], "greedily until 0.5");
-  EXPECT_GT(greedy["tokens"], 100);
-  EXPECT_LT(greedy["tokens"], 512);
+  ASSERT_EQ(measured("whole").size(), 2u);
+  for (const fs::path& path : measured("whole")) {
+    if (path == file) continue;
+    const Json greedy = Json::parse(text_of(path.string()));
+    EXPECT_GT(greedy["values"].size(), 1u) << "again after each unit that went";
+    EXPECT_GT(greedy["tokens"], 100);
+    EXPECT_LT(greedy["tokens"], 512);
+  }
   // The first one again: the same results, from what was kept.
   EXPECT_EQ(run_fathom(command("whole")).exit_code, 0);
-  EXPECT_EQ(text_of(order), kept);
+  EXPECT_EQ(text_of(file), kept);
   EXPECT_EQ(timeless(results("whole")), expected());
 }
 
@@ -246,7 +259,9 @@ TEST_F(SweepVerb, TheOrderIsMeasuredOnTextAsCalibrateReadsIt) {
     const ProgramResult r =
         run_fathom(command("texts", Words{"--tasks", at("short.txt"), "--baselines", "shallow"} + data));
     EXPECT_EQ(r.exit_code, 0) << r.err;
-    Json json = Json::parse(text_of(at("texts") + "/order.json"));
+    EXPECT_EQ(measured("texts").size(), 1u);
+    Json json = Json::parse(text_of(measured("texts").at(0).string()));
+    fs::remove(measured("texts")[0]);
     EXPECT_EQ(json["tokens"], 512);
     return json;
   };
@@ -352,7 +367,8 @@ TEST_F(SweepVerb, MeasuringTheOrderCanBeInterrupted) {
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_FALSE(fs::exists(at("interrupted") + "/order.json"));
+  for (const fs::path& file : measured("interrupted"))  // what was done is kept whole
+    EXPECT_TRUE(Json::accept(text_of(file.string()))) << file;
 }
 
 TEST_F(SweepVerb, RefusesInOneLine) {

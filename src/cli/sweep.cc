@@ -182,7 +182,7 @@ std::optional<Shallower> prepare_shallow(const SweepSettings& o, SweepInputs& in
     options.until = std::min(options.until, budget.value_or(1));
   const OrderText text = order_text(o, inputs.base());
   const std::optional<DropOrder> order =
-      drop_order(ctx, inputs.base().model(), text.sequences, options, o.folder + "/order.json");
+      drop_order(ctx, inputs.base().model(), text.sequences, options, o.folder);
   if (!order) return std::nullopt;
   plan.drop_order = order->units;
   return Shallower{words,

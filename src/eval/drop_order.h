@@ -1,4 +1,4 @@
-// The order in which the shallower models of a sweep lose their units: measured on text, kept in a file.
+// The order in which the shallower models of a sweep lose their units: measured on text, kept in a folder.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,13 @@ struct DropOrderOptions {
 
 struct DropOrder {
   std::vector<int32_t> units;  // (2L), the first to go first
-  bool kept = false;           // the file had it
+  bool kept = false;           // nothing had to be measured
 };
 
-// The harm order (skip/harm_order.h) on these sequences of tokens. `path` holds it afterwards, under a key of
-// the model, the sequences and the search. Where the file is damaged or has another key, the order is
-// measured again. Returns none when cancelled.
+// The harm order (skip/harm_order.h) on these sequences of tokens. `folder` keeps what was measured
+// (skip/measurements.h). Returns none when cancelled; another call goes on from there.
 std::optional<DropOrder> drop_order(Context& ctx, const Model& model,
                                     std::span<const std::vector<int32_t>> sequences,
-                                    const DropOrderOptions& options, const std::string& path);
+                                    const DropOrderOptions& options, const std::string& folder);
 
 }  // namespace fathom

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/log.h"
 #include "eval/sweep_identity.h"
+#include "skip/fingerprint.h"
 #include "skip/harm_order.h"
 
 namespace fathom {

@@ -1,18 +1,10 @@
 #include "eval/sweep_identity.h"
 
-#include <algorithm>
-
 #include "base/format.h"
 #include "base/sha256.h"
-#include "model/weights.h"
-#include "ops/linear/matrix_rows.h"
-#include "skip/adapter.h"
 
 namespace fathom {
 namespace {
-
-// Enough to tell any two trainings apart; a hash of gigabytes would make every start slow.
-constexpr int64_t kBytesOfTensor = 1 << 16;
 
 void add(Sha256& hash, const std::string& text) {
   hash.add(fmt::format("{} ", text.size()));
@@ -40,28 +32,7 @@ std::string hash_of(std::span<const T> values) {
   return digits(hash);
 }
 
-// Rows with at least `bytes` bytes, one after another as in a file: the same on every machine.
-Tensor first_rows(Context& ctx, const Tensor& tensor, int64_t bytes) {
-  if (tensor.layout() == Layout::kRows) return tensor;
-  const int64_t four = 4 * row_bytes(tensor.dtype(), tensor.dim(1));
-  return in_rows(ctx, tensor.rows(0, (bytes + four - 1) / four * 4));
-}
-
 }  // namespace
-
-std::string identity_of(Context& ctx, const Model& model) {
-  const Fingerprint known = fingerprint(ctx, model);
-  Sha256 hash;
-  for (const std::string& part : {known.shape, known.tokenizer, known.norms}) add(hash, part);
-  for (const WeightSpec& spec : weight_specs(model)) {
-    const Tensor& tensor = *spec.tensor;
-    add(hash, tensor.defined() ? name_of(tensor.dtype()) : "none");
-    if (!tensor.defined()) continue;
-    const int64_t bytes = std::min<int64_t>(kBytesOfTensor, tensor.nbytes());
-    hash.add({first_rows(ctx, tensor, bytes).data<std::byte>(), static_cast<size_t>(bytes)});
-  }
-  return digits(hash);
-}
 
 std::string identity_of(const Task& task, const EncodedTask& encoded) {
   const GenerationRules& rules = task.spec.generation;

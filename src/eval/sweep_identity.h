@@ -7,9 +7,6 @@
 
 namespace fathom {
 
-// Shape, tokenizer, norms, and the type and the beginning of every tensor.
-std::string identity_of(Context& ctx, const Model& model);
-
 // Every request's tokens, how answers are written and judged, and what is right.
 std::string identity_of(const Task& task, const EncodedTask& encoded);
 

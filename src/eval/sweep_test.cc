@@ -10,6 +10,7 @@
 #include "infer/draft.h"
 #include "infer/story_model_test.h"
 #include "model/load.h"
+#include "skip/fingerprint.h"
 #include "train/temporary_folder_test.h"
 
 namespace fathom {

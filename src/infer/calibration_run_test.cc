@@ -49,7 +49,8 @@ TEST(Calibration, SeveralBatchesCountTogether) {
   };
   for (const char* json :
        {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})", R"({"name": "free"})",
-        R"({"name": "priced"})", R"({"name": "calm"})", R"({"name": "skip_middle"})"}) {
+        R"({"name": "priced"})", R"({"name": "calm"})", R"({"name": "skip_middle"})",
+        R"({"name": "skip_layer"})", R"({"name": "mind_skip", "pool": "prefix:4"})"}) {
     SCOPED_TRACE(json);
     Routed routed(json);
     CalibrateOptions options;

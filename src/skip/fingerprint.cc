@@ -10,6 +10,7 @@
 #include "model/weights.h"
 #include "ops/linear/matrix_rows.h"
 #include "quant/half.h"
+#include "tensor/arena.h"
 
 namespace fathom {
 namespace {
@@ -92,7 +93,40 @@ std::vector<float> projections_of(Context& ctx, const Model& model) {
   return {sums.begin(), sums.end()};
 }
 
+// Enough to tell any two trainings apart; a hash of gigabytes would make every start slow.
+constexpr int64_t kBytesOfTensor = 1 << 16;
+
+// Rows with at least `bytes` bytes (or all), on the host, one after another as in a file: the same on every
+// machine.
+Tensor first_rows(Context& ctx, const Tensor& tensor, int64_t bytes) {
+  const int64_t each = tensor.nbytes() / tensor.dim(0),
+                rows = std::min(tensor.dim(0), (bytes + each - 1) / each);
+  if (tensor.layout() == Layout::kRows) return tensor.rows(0, rows).to(ctx, Device::kCpu);
+  return in_rows(ctx, tensor.rows(0, std::min(tensor.dim(0), (rows + 3) / 4 * 4))).to(ctx, Device::kCpu);
+}
+
+void add(Sha256& hash, const std::string& text) {
+  hash.add(fmt::format("{} ", text.size()));
+  hash.add(text);
+}
+
 }  // namespace
+
+std::string identity_of(Context& ctx, const Model& model) {
+  const ArenaScope scope(ctx);
+  const Fingerprint known = fingerprint(ctx, model);
+  Sha256 hash;
+  for (const std::string& part : {known.shape, known.tokenizer, known.norms}) add(hash, part);
+  for (const WeightSpec& spec : weight_specs(model)) {
+    const Tensor& tensor = *spec.tensor;
+    add(hash, tensor.defined() ? name_of(tensor.dtype()) : "none");
+    if (!tensor.defined()) continue;
+    const int64_t bytes = std::min<int64_t>(kBytesOfTensor, tensor.nbytes());
+    const Tensor first = first_rows(ctx, tensor, bytes);
+    hash.add(std::span(static_cast<const std::byte*>(first.raw()), static_cast<size_t>(bytes)));
+  }
+  return hash.hex().substr(0, 16);
+}
 
 Fingerprint fingerprint(Context& ctx, const Model& model) {
   return {shape_text(model.config), tokenizer_hash(model.tokenizer.get()), norms_hash(ctx, model),

@@ -24,6 +24,10 @@ Fingerprint fingerprint(Context& ctx, const Model& model);
 // "" when the adapter fits, else what differs. A model without a tokenizer fits any.
 std::string fingerprint_difference(const Fingerprint& adapter, const Fingerprint& model);
 
+// Of what a measurement depends on: shape, tokenizer, norms, and the type and the beginning of every tensor.
+// No LoRA beside the weights.
+std::string identity_of(Context& ctx, const Model& model);
+
 // How far the matrices are apart, as a share of the adapter's; 0 where one has no projections.
 double projection_difference(const Fingerprint& adapter, const Fingerprint& model);
 

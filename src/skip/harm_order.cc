@@ -45,9 +45,9 @@ void add_harm(Context& ctx, const PrepareInput& input, const Batch& batch, int64
   }
 }
 
-// Mean over the rows; infinite where a unit is gone.
-std::vector<double> mean_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone,
-                              Progress& progress) {
+// Mean over the rows.
+std::vector<double> measured_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone,
+                                  Progress& progress) {
   std::vector<double> harm(static_cast<size_t>(2 * input.model.config.layers), 0.0);
   int64_t total = 0;
   for (const Batch& batch : input.batches) {
@@ -57,8 +57,23 @@ std::vector<double> mean_harm(Context& ctx, const PrepareInput& input, std::span
     total += rows;
   }
   if (total == 0) fail("the harm order needs text: no row of the batches it got wants logits");
-  for (size_t unit = 0; unit < harm.size(); ++unit)
-    harm[unit] = !gone.empty() && gone[unit] ? INFINITY : harm[unit] / static_cast<double>(total);
+  for (double& each : harm) each /= static_cast<double>(total);
+  return harm;
+}
+
+// The same, kept; infinite where a unit is gone.
+std::vector<double> mean_harm(Context& ctx, const PrepareInput& input, std::span<const uint8_t> gone,
+                              Progress& progress) {
+  std::string name = "harm";
+  for (size_t unit = 0; unit < gone.size(); ++unit) {
+    if (gone[unit]) name += fmt::format("{} {}", name == "harm" ? " without" : "", unit);
+  }
+  std::vector<double> harm =
+      kept_or_measured(input.kept, name, static_cast<size_t>(2 * input.model.config.layers),
+                       [&] { return measured_harm(ctx, input, gone, progress); });
+  for (size_t unit = 0; unit < gone.size(); ++unit) {
+    if (gone[unit]) harm[unit] = INFINITY;
+  }
   return harm;
 }
 

@@ -14,6 +14,7 @@
 #include "ops/loss/output_loss.h"
 #include "ops/rows/fill.h"
 #include "ops/rows/select_rows.h"
+#include "skip/measurements.h"
 #include "skip/skip_state.h"
 
 namespace fathom {
@@ -64,6 +65,7 @@ struct PrepareInput {
   bool harm_order;  // start from the harm order (skip/harm_order.h) rather than as the paper does
   const std::vector<int32_t>& protect;
   const std::atomic<bool>* cancel = nullptr;  // when set, prepare() ends with PrepareCancelled
+  Measurements* kept = nullptr;               // of this model on these batches; null: all is measured
 };
 
 // What a method is finished with after its training: some batches of text, each a whole pass.

@@ -173,6 +173,9 @@ void MethodPolicy::check_training(bool learns) const {
     unread(options_.share == plain.share, "share");
     unread(options_.share_end == plain.share_end, "share_end");
   }
+  const bool copies = decide_->skipped_kv(false) == SkippedKv::kCopyFromBelow;  // GateSkip's own option
+  if (copies && kv_rule(false) != KvRule::kMethod)
+    fail("method.copy_kv does nothing beside method.skipped_kv: leave one of them out");
   const bool fixed = options_.share == ShareRule::kFixed && learns;
   for (const Part& each : parts_) each.method->check_training(fixed ? options_.share_end : NAN);
 }
@@ -221,13 +224,14 @@ std::vector<float*> MethodPolicy::controllers() {
 }
 
 void MethodPolicy::prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start,
-                           const std::atomic<bool>* cancel) {
+                           const std::atomic<bool>* cancel, Measurements* kept) {
   const PrepareInput input{model,
                            batches,
                            skipped_kv(false, model.config, model.config.layers - 1),
                            start && options_.init == StartRule::kHarmOrder,
                            options_.protect,
-                           cancel};
+                           cancel,
+                           kept};
   for (const Part& each : parts_) each.method->prepare(ctx, input);
 }
 

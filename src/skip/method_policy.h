@@ -73,9 +73,10 @@ class MethodPolicy final : public SkipPolicy {
   std::vector<MethodParameter> describe(const ModelConfig& config) const;  // the list alone: nothing is made
   void initialise(const ModelConfig& config, uint64_t seed);
   std::vector<float*> controllers();
-  // Measures what the method starts from. start: false keeps its tensors and controllers as they are.
+  // Measures what the method starts from. start: false keeps its tensors and controllers as they are. kept:
+  // as PrepareInput has it.
   void prepare(Context& ctx, const Model& model, std::span<const Batch> batches, bool start = true,
-               const std::atomic<bool>* cancel = nullptr);
+               const std::atomic<bool>* cancel = nullptr, Measurements* kept = nullptr);
   std::vector<std::string> measured() const;  // keys that prepare() fills where they are empty
   float share_at(int64_t step, int64_t steps, uint64_t seed) const;
 

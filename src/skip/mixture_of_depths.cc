@@ -30,7 +30,7 @@ std::span<const std::string_view> enum_names(RouterStart) {
 
 // Of init_std, what the weights of open routers begin with: the numbers of a pretrained model's residual
 // stream are in the hundreds, and w·h would outweigh the bias. Not 0, which would rate all rows alike.
-constexpr float kOpenShare = 0.01f;
+constexpr float kOpenShare = 0.001f;
 
 struct MixtureConfig {
   float predictor_weight = 1.0f;
@@ -41,7 +41,7 @@ struct MixtureConfig {
   void visit(V& v) {
     v("predictor_weight", predictor_weight, "of the predictors' cross-entropy in the loss");
     v("init_std", init_std,
-      "of the routers' and predictors' weights at the start; routers of start: open begin with a hundredth "
+      "of the routers' and predictors' weights at the start; routers of start: open begin with a thousandth "
       "of it");
     v("start", start,
       "the routers' bias: paper, none; open, 5, and small weights (a gate of about 0.9933: a pretrained "

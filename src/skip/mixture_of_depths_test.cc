@@ -85,6 +85,7 @@ void enlarge(Model& model, float factor) {
 // On a pretrained model the gates begin open, in training and at inference; new weights begin without a bias.
 TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
   const Rows rows = random_rows({10, 7});
+  float least = 1;  // gate of any row of those
   const auto begun = [&](const char* json, bool pretrained, float factor = 1) {
     Rig rig(R"({"name": "dense"})");
     enlarge(rig.model, factor);
@@ -92,7 +93,11 @@ TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
     if (pretrained) rig.policy->start_from_pretrained();
     rig.policy->initialise(rig.model.config, 7);
     set(rig, "predictor.outer.bias", 100);
-    return rig.fresh(rows, {.training = false}).logits;
+    const Seen seen = rig.fresh(rows, {.training = false});
+    for (const std::vector<float>& gates : seen.gates) {
+      for (const float gate : gates) least = std::min(least, gate);
+    }
+    return seen.logits;
   };
   const auto far = [](const std::vector<float>& a, const std::vector<float>& b) {
     double most = 0;
@@ -105,6 +110,8 @@ TEST(MixtureOfDepths, APretrainedModelBeginsAsItWas) {
   constexpr const char* kReleased = R"({"name": "mixture_of_depths", "start": "released"})";
   EXPECT_LT(far(begun(kPlain, true), whole), 0.2);
   EXPECT_LT(far(begun(kPlain, true, 100), whole), 0.2);
+  EXPECT_GE(least, 0.99f);
+  EXPECT_LT(least, 1.0f) << "there are gates";
   EXPECT_GT(far(begun(kPlain, false), whole), 1);
   EXPECT_EQ(far(begun(kReleased, true), whole), 0);  // no gate at inference
   EXPECT_EQ(begun(R"({"name": "mixture_of_depths", "start": "paper"})", true), begun(kPlain, false));

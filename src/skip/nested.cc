@@ -110,6 +110,8 @@ class Nested final : public Method {
     if (config_.choice != ListChoice::kRandom && config_.seed != NestedConfig().seed)
       fail("nested: seed ({}) is for choice: random, and does nothing with choice: {}: leave it out",
            config_.seed, enum_names(config_.choice)[static_cast<size_t>(config_.choice)]);
+    if (config_.choice == ListChoice::kFixed && config_.alpha != NestedConfig().alpha)
+      fail("nested: alpha ({:g}) is 0 with choice: fixed, whatever it says: leave it out", config_.alpha);
   }
   MethodTraits traits() const override {  // what a row has chosen cannot be resumed
     return {.resumes = false,
@@ -328,8 +330,8 @@ void Nested::prepare(Context& ctx, const PrepareInput& input) {
   if (config_.order.empty()) {
     std::vector<int32_t> kept = input.protect;
     for (int32_t layer = 0; layer < config_.layer; ++layer) kept.push_back(layer);
-    const PrepareInput own{input.model,      input.batches, input.skipped_kv,
-                           input.harm_order, kept,          input.cancel};
+    const PrepareInput own{input.model, input.batches, input.skipped_kv, input.harm_order,
+                           kept,        input.cancel,  input.kept};
     const double until = double{config_.lists.back()};
     for (const int64_t unit : found_order(ctx, own, config_.search, until, config_.cost_context)) {
       if (std::find(kept.begin(), kept.end(), static_cast<int32_t>(unit / 2)) == kept.end())

@@ -90,7 +90,9 @@ class InfluenceDrop final : public StaticDrop {
   void prepare(Context& ctx, const PrepareInput& input) override {
     if (!config_.drop.empty()) return;
     const int64_t layers = input.model.config.layers;
-    const std::vector<double> influence = layer_influence(ctx, input);
+    const std::vector<double> influence =
+        kept_or_measured(input.kept, units_each_ == 1 ? "influence of attention" : "influence of blocks",
+                         static_cast<size_t>(layers), [&] { return layer_influence(ctx, input); });
     std::vector<int32_t> order;
     for (int32_t layer = 0; layer < layers; ++layer) {
       if (!contains(input.protect, layer)) order.push_back(layer);

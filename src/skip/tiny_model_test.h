@@ -109,6 +109,7 @@ struct Seen {
   std::vector<float> logits;
   std::vector<std::vector<uint8_t>> kept;  // (2L, rows)
   std::vector<std::vector<float>> scores;  // (2L, rows), empty where there is none
+  std::vector<std::vector<float>> gates;   // (2L, elements of the gate), empty where there is none
   std::vector<SkippedKv> skipped_kv;       // (2L)
   Work work;
 };
@@ -133,6 +134,11 @@ class Watch final : public ForwardingPolicy {
     }
     seen_.kept.push_back(kept);
     seen_.scores.push_back(scores);
+    std::vector<float>& gates = seen_.gates.emplace_back();
+    if (decision.gate) {
+      gates.resize(static_cast<size_t>(decision.gate.numel()));
+      copy_to_host(ctx, decision.gate, gates);
+    }
     seen_.skipped_kv.push_back(decision.skipped_kv);
     return decision;
   }

@@ -103,7 +103,9 @@ struct TrainConfig {
     v("tokenizer", tokenizer, "a tokenizer's file or folder; empty: the base's");
     v("data", data,
       "files to train on; \"FILE:0.3\" gives one a weight: its share of the tokens, relative to the others'");
-    v("data_cache", data_cache, "folder for tokenized data; empty: fathom/tokens in the user's cache folder");
+    v("data_cache", data_cache,
+      "folder for tokenized data, and for what methods measured on it; empty: fathom/tokens in the user's "
+      "cache folder");
     v("chat_template", chat_template, "format of conversations, by name; empty: the tokenizer's own");
     v("prompts_as_chat", prompts_as_chat, "write prompts and answers as a conversation");
     v("batch", batch, "samples of a micro-batch");

@@ -150,6 +150,13 @@ TEST(Recipe, SilencedValuesOfListsAreRefused) {
       "out");
   EXPECT_EQ(read(R"("name": "nested", "seed": 3)"),
             "nested: seed (3) is for choice: random, and does nothing with choice: head: leave it out");
+  EXPECT_EQ(read(R"("name": "nested", "choice": "fixed", "alpha": 0.5)"),
+            "nested: alpha (0.5) is 0 with choice: fixed, whatever it says: leave it out");
+  EXPECT_EQ(read(R"("name": "nested", "choice": "fixed")"), "");
+  EXPECT_EQ(read(R"("name": "gate_skip", "copy_kv": true, "skipped_kv": "hide")"),
+            "method.copy_kv does nothing beside method.skipped_kv: leave one of them out");
+  EXPECT_EQ(read(R"("name": "gate_skip", "copy_kv": true, "train_skipped_kv": "project")"), "");
+  EXPECT_EQ(read(R"("name": "gate_skip", "skipped_kv": "hide")"), "");
 }
 
 TEST(Recipe, SilencedFactorsOfSchedulesAreRefused) {

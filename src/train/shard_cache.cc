@@ -20,14 +20,6 @@ constexpr size_t kGroupBytes = size_t{1} << 22;   // of text held while its toke
 constexpr const char* kLayout =
     "tokens 3;";  // changes with the file's form, and when documents become tokens in another way
 
-std::string default_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
-    return std::string(cache) + "/fathom/tokens";
-  if (const char* home = std::getenv("HOME"); home && *home)
-    return std::string(home) + "/.cache/fathom/tokens";
-  fail("no place for tokenized data: set data_cache, or XDG_CACHE_HOME or HOME in the environment");
-}
-
 std::string shard_name(const std::string& path, std::string_view content, const Tokenizer& tokenizer,
                        const DocumentOptions& options) {
   Sha256 hash;
@@ -73,11 +65,20 @@ void write_shard(Context& ctx, DocumentReader& reader, const Tokenizer& tokenize
 
 }  // namespace
 
+std::string shard_cache_folder(const std::string& folder) {
+  if (!folder.empty()) return folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache)
+    return std::string(cache) + "/fathom/tokens";
+  if (const char* home = std::getenv("HOME"); home && *home)
+    return std::string(home) + "/.cache/fathom/tokens";
+  fail("no place for tokenized data: set data_cache, or XDG_CACHE_HOME or HOME in the environment");
+}
+
 std::shared_ptr<const TokenShard> tokenized_source(Context& ctx, const std::string& path,
                                                    const Tokenizer& tokenizer, int64_t vocab,
                                                    const ShardCacheOptions& options) {
   DocumentReader reader(path, tokenizer, options.documents);
-  const std::string folder = options.folder.empty() ? default_folder() : options.folder;
+  const std::string folder = shard_cache_folder(options.folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail("cannot create the folder {} for tokenized data: {}", printable(folder), error.message());

@@ -16,6 +16,9 @@ struct ShardCacheOptions {
   const std::atomic<bool>* cancel = nullptr;  // when set, it ends with PrepareCancelled
 };
 
+// `folder`, or the one that an empty name stands for.
+std::string shard_cache_folder(const std::string& folder);
+
 // The cached shard where it is there and whole, else it is made (with a bar). No documents in the source, or
 // a token that the model's vocabulary of `vocab` has not, is a UserError.
 std::shared_ptr<const TokenShard> tokenized_source(Context& ctx, const std::string& path,

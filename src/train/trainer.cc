@@ -140,7 +140,8 @@ std::vector<Batch> Trainer::first_batches(const Dataset& text, int64_t samples, 
 void Trainer::prepare(bool start, const std::atomic<bool>* stop) {
   const MeasuringScope scope(ctx_, tape_);
   const std::vector<Batch> batches = first_batches(prepare_, INT64_MAX, recipe_.train.prepare_tokens);
-  recipe_.method->prepare(ctx_, model_, batches, start, stop);
+  Measurements kept(ctx_, shard_cache_folder(recipe_.train.data_cache), model_, batches);
+  recipe_.method->prepare(ctx_, model_, batches, start, stop, &kept);
 }
 
 // What the method fits when everything else has learned.

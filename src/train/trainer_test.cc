@@ -108,6 +108,7 @@ TEST_F(Trainers, ResumingMeasuresNothing) {
       first.recipe.train.steps = 3;
       first.run();
     }
+    forget_measurements();
     Run second(json, dir, 2, true);
     EXPECT_EQ(second.ctx.counters().total().madds, 0u);
     ASSERT_TRUE(second.trainer->resume());
@@ -120,11 +121,33 @@ TEST_F(Trainers, ResumingMeasuresNothing) {
   }
 }
 
+// A second run over the same text and model begins from what the first one measured, with other settings,
+// too.
+TEST_F(Trainers, MeasuresAModelOnATextOnce) {
+  const auto work = [&](const std::string& method, const std::string& more = "") {
+    Run run(recipe(R"("method": {)" + method + "}" + more), folder_.at("run"));
+    return run.ctx.counters().total().madds;
+  };
+  const std::string list = R"("name": "harm_order")";
+  const uint64_t first = work(list);
+  EXPECT_GT(first, 0u);
+  EXPECT_EQ(work(list + R"(, "kept": 0.5, "share_end": 0.5)"), 0u);
+  EXPECT_EQ(work(R"("name": "priced", "init": "harm_order")"), 0u);
+  EXPECT_EQ(work(list + R"(, "search": "greedily", "greedy_until": 0.99, "kept": 0.99, "share_end": 0.99)"),
+            0u)
+      << "one unit goes";
+  EXPECT_GT(work(list + R"(, "search": "greedily")"), 0u) << "others go, too";
+  EXPECT_EQ(work(list + R"(, "search": "greedily")"), 0u);
+  EXPECT_EQ(work(list, R"(, "seed": 1)"), first) << "other weights and samples";
+  EXPECT_EQ(work(list), 0u) << "the first is still there";
+}
+
 // Methods that measure the model do so on as many tokens as the recipe says, or on all there are.
 TEST_F(Trainers, MeasuresOnSoManyTokens) {
   for (const char* method : {"harm_order", "attention_drop", "short_gpt"}) {
     const auto work = [&](const std::string& more) {
       Run run(recipe(std::string(R"("method": ")") + method + "\"" + more), folder_.at("run"));
+      forget_measurements();
       return static_cast<double>(run.ctx.counters().total().madds) /
              static_cast<double>(run.data.train->tokens());
     };
@@ -146,6 +169,7 @@ TEST_F(Trainers, MeasuresOnAnotherText) {
     const auto work = [&](const std::string& json, const std::string& dir) {
       fs::remove_all(folder_.at(dir));
       Run run(json, folder_.at(dir), 2, true);
+      forget_measurements();
       run.run();
       return run.ctx.counters().total().madds;
     };
