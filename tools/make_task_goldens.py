@@ -47,6 +47,10 @@ def nli(uid, premise, hypothesis, label):
     return {"uid": uid, "premise": premise, "hypothesis": hypothesis, "label": label, "reason": ""}
 
 
+def commitment(premise, hypothesis, label, idx):
+    return {"premise": premise, "hypothesis": hypothesis, "idx": idx, "label": label}
+
+
 def story(name, sentences, endings, right):
     return {
         "story_id": name,
@@ -58,6 +62,10 @@ def story(name, sentences, endings, right):
 
 def record(passage, query, entities, answers, idx):
     return {"passage": passage, "query": query, "entities": entities, "answers": answers, "idx": {"passage": idx, "query": idx}}
+
+
+def trivia(question, value, aliases):
+    return {"question": question, "answer": {"value": value, "aliases": aliases}}
 
 
 def squad_doc(name, title, context, question, answers):
@@ -92,6 +100,15 @@ ANLI = [
     nli("a", "Ann has two cats.", "Ann has pets.", 0),
     nli("b", 'It was "late", she said.', "She was at home.", 1),
     nli("c", "The lake is frozen.", "The lake is warm.", 2),
+]
+RTE = [
+    {"sentence1": "Ann, of \u00c9vian, has two cats.", "sentence2": "Ann has pets.", "label": 0, "idx": 0},
+    {"sentence1": 'It was "late",\u00a0she said. ', "sentence2": "She was\tat home.", "label": 1, "idx": 1},
+]
+CB = [
+    commitment("``Who knows?'' Do we assume there is a caf\u00e9? ", "there is a caf\u00e9", 2, 0),
+    commitment("A: It rained.\nB: Uh-huh, I think it did.", "it rained", 0, 1),
+    commitment("Tom doubts that the lake froze.", " the lake \u201cfroze\u201d", 1, 2),
 ]
 RECORD = [
     record(
@@ -139,6 +156,7 @@ CASES = {
         ],
         [copa("The cup broke.", "cause", "It fell.", "It was blue.", 0, 2)],
     ),
+    "glue_rte": ("glue/rte/default.yaml", RTE, None),
     "race": ("race/race.yaml", RACE, None),
     "record": ("super_glue/record/default.yaml", RECORD[:3], RECORD[3:]),
     "storycloze": (
@@ -149,6 +167,7 @@ CASES = {
         ],
         [story("s3", ["A.", "B.", "C.", "D."], ["E.", "F."], 2)],
     ),
+    "superglue_cb": ("super_glue/cb/default.yaml", CB, None),
     "webqs": (
         "webqs/webqs.yaml",
         [
@@ -164,6 +183,23 @@ CASES = {
             wic("Runs", "Runs of luck.", "runs", 0, 1, 1),
         ],
         [wic("go", "We go.", "go", 3, 1, 2)],
+    ),
+}
+# Questions that are answered in writing: name -> YAML of the harness, its documents, each of which is the other's example
+WRITTEN = {
+    "nq_open": (
+        "nq_open/nq_open.yaml",
+        [
+            {"question": "who wrote he ain't heavy", "answer": ["Bobby Scott", "Bob Russell"]},
+            {"question": "where is caf\u00e9 x", "answer": ['the "\u00c9lys\u00e9e", it\'s said']},
+        ],
+    ),
+    "triviaqa_3k": (
+        "triviaqa/default.yaml",
+        [
+            trivia("Which vegetable is a Pearl Pickler?", "Onion", ["Onion skins", "Onion", "\u00c1llium"]),
+            trivia('"Who sang ""Achy Breaky Heart""', "Billy Ray Cyrus", ["Billy Ray Cyrus", "Cyrus's [band]"]),
+        ],
     ),
 }
 # Made-up log-likelihoods of each choice, and whether greedy decoding writes it.
@@ -308,6 +344,24 @@ def golden_of(name, yaml, docs, shown):
     return out
 
 
+def written_golden(yaml, docs):
+    """Documents as our files have them, TriviaQA's with the harness's own prompt."""
+    config = load_yaml(TASKS / yaml)
+    task = task_of(config, {split: docs for split in examples_of(config)})
+    out = {"docs": [], "items": []}
+    for doc in task.eval_docs:
+        context, (rules,) = requests_of(task, doc, 0)
+        item = {"context": context, "until": rules["until"], "answers": task.doc_to_target(doc)}
+        task.sampler = FirstNSampler([other for other in docs if other != doc])
+        item["one_shot"], _ = requests_of(task, doc, 1)
+        answer = doc["answer"]
+        if isinstance(answer, dict):
+            doc = {"context": context, "answer": answer["value"], "aliases": answer["aliases"]}
+        out["docs"].append(doc)
+        out["items"].append(item)
+    return out
+
+
 class Squad(squad.SQuAD2):
     """The harness passes its examples' templates, too, which SQuAD2 does not expect."""
 
@@ -363,6 +417,7 @@ def main():
     parser.add_argument("--squad-metric", default="squad_v2")
     metric = parser.parse_args().squad_metric
     goldens = {name: golden_of(name, *case) for name, case in CASES.items()}
+    goldens |= {name: written_golden(*case) for name, case in WRITTEN.items()}
     goldens["squadv2"] = squad_golden(metric)
     goldens["lettered"] = lettered_golden()
     goldens["prompted"] = {name: prompted_golden(*case) for name, case in PROMPTED.items()}

@@ -52,7 +52,7 @@ Task load_golden(const std::string& name, int64_t shots) {
   const Json& golden = task_goldens()[name];
   const TemporaryFolder temporary;
   const TaskFolder folder(temporary, name);
-  folder.write(golden["split"], golden["docs"]);
+  folder.write(golden.value("split", spec_of(name).split), golden["docs"]);
   if (golden.contains("examples")) folder.write(golden["example_split"], golden["examples"]);
   return folder.load(shots);
 }
@@ -73,8 +73,8 @@ void expect_asked(const EvalItem& plain, const EvalItem& shown, const Json& want
 }
 
 TEST(DatasetForms, ChoicesAreAskedAsTheHarnessAsksThem) {
-  for (const std::string name : {"anli_r1", "anli_r2", "anli_r3", "arc_easy", "copa", "race", "record",
-                                 "storycloze", "webqs", "wic"}) {
+  for (const std::string name : {"anli_r1", "anli_r2", "anli_r3", "arc_easy", "copa", "glue_rte", "race",
+                                 "record", "storycloze", "superglue_cb", "webqs", "wic"}) {
     const Json& items = task_goldens()[name]["items"];
     const Task plain = load_golden(name, 0), shown = load_golden(name, 1);
     ASSERT_EQ(plain.items.size(), items.size());
@@ -89,6 +89,21 @@ TEST(DatasetForms, ChoicesAreAskedAsTheHarnessAsksThem) {
 TEST(DatasetForms, WebQuestionsShowsItsFirstAnswer) {
   EXPECT_EQ(load_golden("webqs", 1).items[0].options[0].context,
             "Question: what is red?\nAnswer: roses\n\nQuestion: who built it?\nAnswer:");
+}
+
+TEST(DatasetForms, QuestionsAreAskedAsTheHarnessAsksThem) {
+  for (const std::string name : {"nq_open", "triviaqa_3k"}) {
+    const Json& items = task_goldens()[name]["items"];
+    const Task plain = load_golden(name, 0), shown = load_golden(name, 1);
+    ASSERT_EQ(plain.items.size(), items.size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      SCOPED_TRACE(name + " " + std::to_string(i));
+      EXPECT_EQ(plain.items[i].prompt, items[i]["context"].get<std::string>());
+      EXPECT_EQ(shown.items[i].prompt, items[i]["one_shot"].get<std::string>());
+      EXPECT_EQ(plain.items[i].answers, items[i]["answers"].get<std::vector<std::string>>());
+      EXPECT_EQ(plain.spec.generation.stops, items[i]["until"].get<std::vector<std::string>>());
+    }
+  }
 }
 
 TEST(DatasetForms, SquadIsAskedAsTheHarnessAsksIt) {
