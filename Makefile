@@ -34,7 +34,7 @@ test: build/build.ninja  ## build and run the tests, but for the long ones
 
 test-long: build/build.ninja  ## the long tests: SmolLM2, every recipe, every command of the documentation, the papers' tables
 	@tools/install_packages.sh test
-	@cmake --build build
+	@cmake --build build --target all benchmarks serve_load  # what else is compiled only when somebody asks for it
 	@tools/run_tests.sh build -L long
 
 test-clients: build  ## real clients against `fathom serve`: openai, lm-evaluation-harness, curl; then a soak

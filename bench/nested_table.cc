@@ -159,7 +159,7 @@ class Study {
     CalibrateOptions options;
     options.budgets = {budget};
     const CalibrationPoint point = calibrate(ctx_, model_, *policy_, text, options).asked().front();
-    const Divergence found = divergence(ctx_, model_, *policy_, text, point.thresholds, options);
+    const Divergence found = divergence(ctx_, {model_, model_, *policy_}, text, point.thresholds, options);
     fmt::print("one pass at {:g}: ran {:.3f}, KL {:.4f}\n", budget, point.achieved, found.kl.mean);
     std::fflush(stdout);
   }
