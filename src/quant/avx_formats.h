@@ -1,7 +1,7 @@
 // How AVX2 and AVX-512 read each block format, for the files built with instruction-set flags: everything has
 // internal linkage. A format F reads 32 elements of a block (`sub`: which 32) as stored, that is plus
 // kOffset, and the scales and minima of the same block of four weight rows, lane = row. kSigned: stored as
-// signed bytes, the others as unsigned.
+// signed bytes, the others as unsigned; kLargest: no byte is larger, by magnitude.
 #pragma once
 
 #include <immintrin.h>
@@ -67,21 +67,21 @@ inline __m256i high_bits(const uint8_t* bytes) {
 }
 
 struct Q8_0 {
-  static constexpr int kBytes = 34, kSubs = 1, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 34, kSubs = 1, kGroups = 1, kOffset = 0, kLargest = 128;
   static constexpr bool kMin = false, kSigned = true;
   static __m256i load(const uint8_t* block, int) { return load32(block + 2); }
   static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) { scale[0] = load_halves(blocks); }
 };
 
 struct Q4_0 {
-  static constexpr int kBytes = 18, kSubs = 1, kGroups = 1, kOffset = 8;
+  static constexpr int kBytes = 18, kSubs = 1, kGroups = 1, kOffset = 8, kLargest = 15;
   static constexpr bool kMin = false, kSigned = false;
   static __m256i load(const uint8_t* block, int) { return nibbles(block + 2); }
   static void scales(const uint8_t* const* blocks, __m128* scale, __m128*) { scale[0] = load_halves(blocks); }
 };
 
 struct Q4_1 {
-  static constexpr int kBytes = 20, kSubs = 1, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 20, kSubs = 1, kGroups = 1, kOffset = 0, kLargest = 15;
   static constexpr bool kMin = true, kSigned = false;
   static __m256i load(const uint8_t* block, int) { return nibbles(block + 4); }
   static void scales(const uint8_t* const* blocks, __m128* scale, __m128* min) {
@@ -90,7 +90,7 @@ struct Q4_1 {
 };
 
 struct Q5_0 {
-  static constexpr int kBytes = 22, kSubs = 1, kGroups = 1, kOffset = 16;
+  static constexpr int kBytes = 22, kSubs = 1, kGroups = 1, kOffset = 16, kLargest = 31;
   static constexpr bool kMin = false, kSigned = false;
   static __m256i load(const uint8_t* block, int) {
     return _mm256_or_si256(nibbles(block + 6), high_bits(block + 2));
@@ -99,7 +99,7 @@ struct Q5_0 {
 };
 
 struct Q5_1 {
-  static constexpr int kBytes = 24, kSubs = 1, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 24, kSubs = 1, kGroups = 1, kOffset = 0, kLargest = 31;
   static constexpr bool kMin = true, kSigned = false;
   static __m256i load(const uint8_t* block, int) {
     return _mm256_or_si256(nibbles(block + 8), high_bits(block + 4));
@@ -141,7 +141,7 @@ inline __m256i bits_of(const uint8_t* bytes, int right, int mask) {
 }
 
 struct Q4_K {
-  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 144, kSubs = 8, kGroups = 1, kOffset = 0, kLargest = 15;
   static constexpr bool kMin = true, kSigned = false;
   static __m256i load(const uint8_t* block, int sub) {
     return bits_of(block + 16 + 32 * (sub / 2), 4 * (sub % 2), 15);
@@ -152,7 +152,7 @@ struct Q4_K {
 };
 
 struct Q5_K {
-  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0;
+  static constexpr int kBytes = 176, kSubs = 8, kGroups = 1, kOffset = 0, kLargest = 31;
   static constexpr bool kMin = true, kSigned = false;
   static __m256i load(const uint8_t* block, int sub) {
     return _mm256_or_si256(bits_of(block + 48 + 32 * (sub / 2), 4 * (sub % 2), 15),
@@ -164,7 +164,7 @@ struct Q5_K {
 };
 
 struct Q6_K {
-  static constexpr int kBytes = 210, kSubs = 8, kGroups = 2, kOffset = 32;
+  static constexpr int kBytes = 210, kSubs = 8, kGroups = 2, kOffset = 32, kLargest = 63;
   static constexpr bool kMin = false, kSigned = false;
   static __m256i load(const uint8_t* block, int sub) {
     const int half = sub / 4, t = sub % 4;

@@ -12,7 +12,7 @@ const MatmulKernels& matmul_kernels(Isa isa) {
   if (isa == Isa::kDotprod) return kDotprod;
   if (isa == Isa::kI8mm) return kI8mm;
 #elif defined(__x86_64__)
-  static constexpr MatmulKernels kAvx2{&kAvx2Row, &kAvx2Tile, nullptr, nullptr, &kAvx2Float, nullptr};
+  static constexpr MatmulKernels kAvx2{&kAvx2Row, &kAvx2Tile, &kAvx2FewRows, nullptr, &kAvx2Float, nullptr};
   static constexpr MatmulKernels kAvx512{&kAvx2Row, &kAvx512Tile, &kAvx512FewRows,
                                          nullptr,   &kAvx2Float,  nullptr};
   if (isa == Isa::kAvx2) return kAvx2;

@@ -144,7 +144,7 @@ void dot_four_rows_q8_0_fours_i8mm(const uint8_t* packed, int64_t rows, int64_t 
 
 extern const OneRowKernels kScalarRow, kDotprodRow, kAvx2Row;
 extern const TileKernels kScalarTile, kDotprodTile, kI8mmTile, kAvx2Tile, kAvx512Tile;
-extern const FewRowsKernels kI8mmFewRows, kAvx512FewRows;
+extern const FewRowsKernels kI8mmFewRows, kAvx2FewRows, kAvx512FewRows;
 extern const FoursKernels kI8mmFours;
 extern const FloatKernels kScalarFloat, kDotprodFloat, kAvx2Float;
 extern const Bf16Kernels kI8mmBf16;

@@ -1,7 +1,6 @@
 // AVX2: one row reads four weight rows in place, 32 elements of each at a time; many rows read tiles of eight
 // columns.
-#include "quant/avx_formats.h"
-#include "quant/kernels.h"
+#include "quant/avx2_products.h"
 
 namespace fathom {
 namespace {
@@ -61,16 +60,10 @@ void quantize_row(const float* x, int64_t k, const QuantRow& out) {
   }
 }
 
-// Sums of four products as int32. Exact: the int16 sums of two are at most 2 * 128 * 127 (signed weights, by
-// magnitude) or 2 * 63 * 127.
+// Sums of four products as int32.
 template <class F>
 inline __m256i dot4(__m256i w, __m256i x) {
-  const __m256i ones = _mm256_set1_epi16(1);
-  if constexpr (F::kSigned) {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), ones);
-  } else {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones);
-  }
+  return _mm256_madd_epi16(pairs_of<F>(w, x), _mm256_set1_epi16(1));
 }
 
 template <class F>
@@ -134,34 +127,6 @@ void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t*
   }
 }
 
-// 32 bytes of each of four columns -> in place i the lanes hold elements i of the columns, and 4 + i of them
-// (of four bytes each).
-inline void transpose_four(__m256i (&v)[4]) {
-  const __m256i low01 = _mm256_unpacklo_epi32(v[0], v[1]), high01 = _mm256_unpackhi_epi32(v[0], v[1]),
-                low23 = _mm256_unpacklo_epi32(v[2], v[3]), high23 = _mm256_unpackhi_epi32(v[2], v[3]);
-  v[0] = _mm256_unpacklo_epi64(low01, low23);
-  v[1] = _mm256_unpackhi_epi64(low01, low23);
-  v[2] = _mm256_unpacklo_epi64(high01, high23);
-  v[3] = _mm256_unpackhi_epi64(high01, high23);
-}
-
-// 32 elements of each of eight columns, transposed into a record.
-template <class F>
-inline void unpack_eight(const uint8_t* const* blocks, int sub, uint8_t* record) {
-  __m256i left[4], right[4];
-  for (int c = 0; c < 4; ++c) {
-    left[c] = F::load(blocks[c], sub);
-    right[c] = F::load(blocks[4 + c], sub);
-  }
-  transpose_four(left);
-  transpose_four(right);
-  for (int i = 0; i < 4; ++i) {
-    auto* at = reinterpret_cast<__m256i*>(record) + i;
-    _mm256_storeu_si256(at, _mm256_permute2x128_si256(left[i], right[i], 0x20));
-    _mm256_storeu_si256(at + 4, _mm256_permute2x128_si256(left[i], right[i], 0x31));
-  }
-}
-
 // A record of a tile: for each 4 elements, eight columns side by side, as stored; after these 256 bytes the
 // scales of the first group (8 floats), and those of the second or the minima.
 template <class F>
@@ -184,33 +149,8 @@ void unpack_tile(const Weights& weights, int64_t k, uint8_t* tile) {
         if (F::kMin) _mm_storeu_ps(floats + 8, min[sub]);
       }
     }
-    for (int sub = 0; sub < F::kSubs; ++sub) unpack_eight<F>(blocks, sub, records + sub * kRecord);
+    for (int sub = 0; sub < F::kSubs; ++sub) transpose_columns<F>(blocks, sub, records + sub * kRecord);
     for (const uint8_t*& block : blocks) block += F::kBytes;
-  }
-}
-
-// Four rows by eight columns over one group of a record.
-template <class F>
-inline void add_group(const uint8_t* record, const uint8_t* w, int group, __m256* acc) {
-  constexpr int kSteps = 8 / F::kGroups;
-  __m256i dots[kTileRows];
-  for (int r = 0; r < kTileRows; ++r) {
-    const int minus = F::kGroups == 1 ? load_int(record + 160 + 4 * r) + load_int(record + 176 + 4 * r)
-                                      : load_int(record + 160 + 16 * group + 4 * r);
-    dots[r] = _mm256_set1_epi32(F::kOffset * minus);
-  }
-  for (int step = group * kSteps; step < (group + 1) * kSteps; ++step) {
-    const __m256i columns = load32(w + 32 * step);
-    for (int r = 0; r < kTileRows; ++r) {
-      const __m256i q = _mm256_set1_epi32(load_int(record + 32 * r + 4 * step));
-      dots[r] = _mm256_add_epi32(dots[r], dot4<F>(columns, q));
-    }
-  }
-  const __m256 scale = _mm256_loadu_ps(reinterpret_cast<const float*>(w + 256) + 8 * group);
-  const float* x_scale = reinterpret_cast<const float*>(record + 128);
-  for (int r = 0; r < kTileRows; ++r) {
-    acc[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r]), _mm256_mul_ps(scale, _mm256_set1_ps(x_scale[r])),
-                             acc[r]);
   }
 }
 
@@ -221,12 +161,10 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
   for (__m256& a : acc) a = _mm256_setzero_ps();
   for (int64_t b = 0; b < k / 32; ++b) {
     const uint8_t *record = packed + b * kRowRecord, *w = tile + b * kRecord;
-    for (int group = 0; group < F::kGroups; ++group) add_group<F>(record, w, group, acc);
-    if constexpr (F::kMin) {
-      const __m256 min = _mm256_loadu_ps(reinterpret_cast<const float*>(w + 256) + 8);
-      const float* sums = reinterpret_cast<const float*>(record + 144);
-      for (int r = 0; r < kTileRows; ++r) acc[r] = _mm256_fmadd_ps(min, _mm256_set1_ps(sums[r]), acc[r]);
-    }
+    const float* const floats = reinterpret_cast<const float*>(w + 256);
+    for (int group = 0; group < F::kGroups; ++group)
+      add_group<F, kTileRows>(record, w, group, _mm256_loadu_ps(floats + 8 * group), acc);
+    if constexpr (F::kMin) add_minima<kTileRows>(record, _mm256_loadu_ps(floats + 8), acc);
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kTileRows; ++r) {
