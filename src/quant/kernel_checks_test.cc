@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -265,6 +266,33 @@ std::string check_extremes(const MatmulKernels& kernels, DType dtype) {
   return "";
 }
 
+// The largest weights that a format stores, with the largest activations, all of one sign: sums of products
+// that are kept in few bits overflow here first.
+std::string check_largest(const MatmulKernels& kernels, DType dtype) {
+  if (!is_block_format(dtype)) return "";
+  const int64_t k = 512, columns = 9;
+  Matrix m = random_matrix(dtype, columns, k, 7);
+  const int64_t bytes = traits(dtype).block_bytes;
+  const std::vector<int> scales = scale_offsets(dtype);
+  for (int64_t i = 0; i < columns * m.view.stride; ++i) {
+    const int64_t at = i % bytes;
+    if (std::any_of(scales.begin(), scales.end(), [&](int scale) { return at == scale || at == scale + 1; }))
+      continue;
+    const bool odd = i / m.view.stride % 2 == 1;
+    m.bytes[static_cast<size_t>(2 + i)] = dtype != DType::kQ8_0 ? 0xff : odd ? 0x7f : 0x80;
+  }
+  for (const int64_t rows : {1, 2, 4, 6, 8, 64}) {
+    std::vector<float> data;
+    for (int64_t i = 0; i < rows * k; ++i) data.push_back(i / k % 2 == 0 ? 1.0f : -1.0f);
+    const RowsView x{data.data(), k, rows, k};
+    if (std::string text = first_difference(product(matmul_kernels(Isa::kScalar), dtype, x, m.view),
+                                            product(kernels, dtype, x, m.view), columns);
+        !text.empty())
+      return std::to_string(rows) + " rows against scalar: " + text;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<KernelCheck> run_kernel_checks() {
@@ -275,6 +303,7 @@ std::vector<KernelCheck> run_kernel_checks() {
       const std::string name = std::string(name_of(isa)) + " " + name_of(dtype);
       checks.push_back({name, check_format(kernels, dtype)});
       checks.push_back({name + " extremes", check_extremes(kernels, dtype)});
+      checks.push_back({name + " largest", check_largest(kernels, dtype)});
     }
   }
   return checks;
