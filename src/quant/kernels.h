@@ -111,14 +111,18 @@ struct FoursKernels {
   void (*unpack[kIntFormats])(const Weights& weights, int64_t k, uint8_t* tile);
 };
 
-// f32 activations. multiply: x (rows, k) with f32 weights, any number of rows and columns. dot_row: one row
-// with f16 or bf16 weights, in the order of multiply on the widened weights.
+// f32 activations, any number of rows and columns. multiply: x (rows, k) with f32 weights, for many rows.
+// dot_rows: for few, weights in place, in the order of multiply on the widened weights; of streams it reads
+// four for one or two rows, three for more.
 struct FloatKernels {
   void (*multiply)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
                    float* out, int64_t out_stride);
-  void (*dot_row_f32)(const float* x, int64_t k, const Weights& weights, float* out);
-  void (*dot_row_f16)(const float* x, int64_t k, const Weights& weights, float* out);
-  void (*dot_row_bf16)(const float* x, int64_t k, const Weights& weights, float* out);
+  void (*dot_rows_f32)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                       float* out, int64_t out_stride);
+  void (*dot_rows_f16)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                       float* out, int64_t out_stride);
+  void (*dot_rows_bf16)(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                        float* out, int64_t out_stride);
   void (*widen_f16)(const uint8_t* in, int64_t n, float* out);
   void (*widen_bf16)(const uint8_t* in, int64_t n, float* out);
 };

@@ -178,10 +178,18 @@ void multiply(const float* x, int64_t x_stride, int64_t rows, int64_t k, const W
   }
 }
 
+// The rows follow one another, so that the second ones find the weights in a cache.
 template <class Load>
-void dot_row(const float* x, int64_t k, const Weights& weights, float* out) {
-  for (int64_t c = 0; c < weights.step; ++c)
-    dot_block<Load, 1, 4>(x, 0, 1, k, weights, c, weights.step, out, 0);
+void dot_rows(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights, float* out,
+              int64_t out_stride) {
+  const auto run = rows == 1   ? dot_block<Load, 1, 4>
+                   : rows == 2 ? dot_block<Load, 2, 4>
+                               : dot_block<Load, 2, 3>;
+  for (int64_t c = 0; c < weights.step; ++c) {
+    for (int64_t r = 0; r < rows; r += 2)
+      run(x + r * x_stride, x_stride, rows - r, k, weights, c, weights.step, out + r * out_stride,
+          out_stride);
+  }
 }
 
 template <class Load>
@@ -205,9 +213,9 @@ void widen(const uint8_t* in, int64_t n, float* out) {
 
 const FloatKernels kDotprodFloat = {
     .multiply = multiply,
-    .dot_row_f32 = dot_row<LoadF32>,
-    .dot_row_f16 = dot_row<LoadF16>,
-    .dot_row_bf16 = dot_row<LoadBf16>,
+    .dot_rows_f32 = dot_rows<LoadF32>,
+    .dot_rows_f16 = dot_rows<LoadF16>,
+    .dot_rows_bf16 = dot_rows<LoadBf16>,
     .widen_f16 = widen<LoadF16>,
     .widen_bf16 = widen<LoadBf16>,
 };

@@ -187,9 +187,12 @@ void multiply_f32(const float* x, int64_t x_stride, int64_t rows, int64_t k, con
 }
 
 template <class Load>
-void dot_row_float(const float* x, int64_t k, const Weights& weights, float* out) {
-  for (int64_t c = 0; c < weights.columns; ++c)
-    out[c] = dot_float<Load>(x, weights.data + c * weights.stride, k);
+void dot_rows_float(const float* x, int64_t x_stride, int64_t rows, int64_t k, const Weights& weights,
+                    float* out, int64_t out_stride) {
+  for (int64_t c = 0; c < weights.columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r)
+      out[r * out_stride + c] = dot_float<Load>(x + r * x_stride, weights.data + c * weights.stride, k);
+  }
 }
 
 template <class Load>
@@ -214,9 +217,9 @@ const TileKernels kScalarTile = {
 
 const FloatKernels kScalarFloat = {
     .multiply = multiply_f32,
-    .dot_row_f32 = dot_row_float<LoadF32>,
-    .dot_row_f16 = dot_row_float<LoadF16>,
-    .dot_row_bf16 = dot_row_float<LoadBf16>,
+    .dot_rows_f32 = dot_rows_float<LoadF32>,
+    .dot_rows_f16 = dot_rows_float<LoadF16>,
+    .dot_rows_bf16 = dot_rows_float<LoadBf16>,
     .widen_f16 = widen<LoadF16>,
     .widen_bf16 = widen<LoadBf16>,
 };

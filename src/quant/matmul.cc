@@ -211,7 +211,7 @@ size_t multiply_scratch_bytes(const MatmulKernels& kernels, DType dtype, int64_t
   if (form == Prepared::kQuantRows)
     return static_cast<size_t>(strip_tiles(*kernels.tile, k) * tile_bytes(*kernels.tile, k));
   if (form != Prepared::kNothing || dtype == DType::kF32) return 0;
-  if (rows == 1 && (dtype == DType::kF16 || dtype == DType::kBF16)) return 0;
+  if (rows <= kFewRows && (dtype == DType::kF16 || dtype == DType::kBF16)) return 0;
   return static_cast<size_t>(4 * k * strip_columns(k));
 }
 
@@ -234,12 +234,11 @@ void multiply(const MatmulKernels& kernels, DType dtype, const RowsView& x, cons
     run(kernels, format, x, packed, weights, out, out_stride, static_cast<uint8_t*>(scratch));
   } else if (dtype == DType::kBF16 && kernels.bf16) {
     kernels.bf16->multiply(packed, x.count, x.k, in_streams(weights, 8), out, out_stride);
-  } else if (dtype == DType::kF32 && x.count == 1) {
-    kernels.real->dot_row_f32(x.data, x.k, in_streams(weights, 4), out);
-  } else if (dtype == DType::kF16 && x.count == 1) {
-    kernels.real->dot_row_f16(x.data, x.k, in_streams(weights, 4), out);
-  } else if (dtype == DType::kBF16 && x.count == 1) {
-    kernels.real->dot_row_bf16(x.data, x.k, in_streams(weights, 4), out);
+  } else if (x.count <= kFewRows && !is_block_format(dtype)) {
+    const auto dot_rows = dtype == DType::kF32   ? kernels.real->dot_rows_f32
+                          : dtype == DType::kF16 ? kernels.real->dot_rows_f16
+                                                 : kernels.real->dot_rows_bf16;
+    dot_rows(x.data, x.stride, x.count, x.k, in_streams(weights, x.count <= 2 ? 4 : 3), out, out_stride);
   } else {
     multiply_float(*kernels.real, dtype, x, weights, out, out_stride, static_cast<float*>(scratch));
   }
