@@ -8,6 +8,21 @@
 namespace fathom {
 namespace {  // NOLINT(google-build-namespaces): see above
 
+// The blocks of eight columns, each a stream of its own.
+struct Eight {
+  const uint8_t* column[8];
+};
+
+inline Eight eight_columns(const Weights& weights, int64_t first) {
+  Eight blocks;
+  for (int quad = 0; quad < 8; quad += 4) {
+    const Four four =
+        four_rows(weights.data, weights.stride, weights.columns, first + quad * weights.step, weights.step);
+    for (int i = 0; i < 4; ++i) blocks.column[quad + i] = four.row[i];
+  }
+  return blocks;
+}
+
 // 32 bytes of each of four columns -> in place i the lanes hold elements i of the columns, and 4 + i of them
 // (of four bytes each).
 inline void transpose_four(__m256i (&v)[4]) {

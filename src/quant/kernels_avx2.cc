@@ -1,5 +1,5 @@
-// AVX2: one row reads four weight rows in place, 32 elements of each at a time; many rows read tiles of eight
-// columns.
+// AVX2: one row reads four weight rows in place (of nibbles eight), 32 elements of each at a time; many rows
+// read tiles of eight columns.
 #include "quant/avx2_products.h"
 
 namespace fathom {
@@ -110,6 +110,56 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
   }
 }
 
+// The same for formats whose blocks are 32 nibbles after their scales: eight columns, two of them in a
+// register, so that one shift parts the nibbles of both.
+template <class F>
+void dot_row_nibbles(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
+  constexpr int kNibbles = F::kBytes - 16;
+  const __m256i mask = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+  for (int64_t c = 0; c < weights.step && c < weights.columns; ++c) {
+    Eight blocks = eight_columns(weights, c);
+    __m256 acc = _mm256_setzero_ps();
+    for (int64_t b = 0; b < k / 32; ++b) {
+      const auto* const q = reinterpret_cast<const uint8_t*>(x.q + 32 * b);
+      const __m256i low = _mm256_broadcastsi128_si256(load16(q)),
+                    high = _mm256_broadcastsi128_si256(load16(q + 16));
+      __m256i sums[4];  // of four products, of the columns i (low lane) and 4 + i
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const __m256i both =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(load16(blocks.column[i] + kNibbles)),
+                                    load16(blocks.column[4 + i] + kNibbles), 1);
+        const __m256i first = _mm256_maddubs_epi16(_mm256_and_si256(both, mask), low),
+                      second = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(both, 4), mask), high);
+        sums[i] = _mm256_madd_epi16(_mm256_add_epi16(first, second), ones);
+      }
+      const __m256i dots =
+          _mm256_hadd_epi32(_mm256_hadd_epi32(sums[0], sums[1]), _mm256_hadd_epi32(sums[2], sums[3]));
+      __m128 scale[2], min[2];
+      for (int quad = 0; quad < 2; ++quad) F::scales(blocks.column + 4 * quad, scale + quad, min + quad);
+      const __m256i minus = _mm256_set1_epi32(F::kOffset * (x.minus[2 * b] + x.minus[2 * b + 1]));
+      acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(dots, minus)),
+                            _mm256_mul_ps(_mm256_set_m128(scale[1], scale[0]), _mm256_set1_ps(x.scale[b])),
+                            acc);
+      if constexpr (F::kMin)
+        acc = _mm256_fmadd_ps(_mm256_set_m128(min[1], min[0]), _mm256_set1_ps(x.sum[b]), acc);
+      for (const uint8_t*& block : blocks.column) block += F::kBytes;
+    }
+    float values[8];
+    _mm256_storeu_ps(values, acc);
+    for (int64_t i = 0; i < 8 && c + i * weights.step < weights.columns; ++i)
+      out[c + i * weights.step] = values[i];
+  }
+}
+template <>
+void dot_row<Q4_0>(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
+  dot_row_nibbles<Q4_0>(x, k, weights, out);
+}
+template <>
+void dot_row<Q4_1>(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
+  dot_row_nibbles<Q4_1>(x, k, weights, out);
+}
+
 // A record of packed rows (AVX-512's kernels read it too): 32 bytes per row; at 128 four scales, at 144 four
 // sums, at 160 four times -Σq of the first 16 elements, at 176 of the second 16.
 void pack_rows(const float* x, int64_t stride, int64_t rows, int64_t k, uint8_t* packed) {
@@ -177,6 +227,10 @@ void multiply(const uint8_t* packed, const uint8_t* tile, int64_t k, int64_t row
 
 template <class F>
 constexpr int kStreams = 4;
+template <>
+constexpr int kStreams<Q4_0> = 8;
+template <>
+constexpr int kStreams<Q4_1> = 8;
 
 }  // namespace
 

@@ -23,17 +23,12 @@ void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights
   constexpr int kFirst = kRows < kTileRows ? kRows : kTileRows;
   const int64_t group_bytes = k / 32 * kRowRecord;
   for (int64_t c = 0; c < weights.step && c < weights.columns; ++c) {
-    const uint8_t* blocks[kColumns];
-    for (int quad = 0; quad < kColumns; quad += 4) {
-      const Four four =
-          four_rows(weights.data, weights.stride, weights.columns, c + quad * weights.step, weights.step);
-      for (int i = 0; i < 4; ++i) blocks[quad + i] = four.row[i];
-    }
+    Eight blocks = eight_columns(weights, c);
     __m256 acc[kRows];
     for (__m256& row : acc) row = _mm256_setzero_ps();
     for (int64_t b = 0; b < k / 32; b += F::kSubs) {
       __m128 scales[2][F::kSubs * F::kGroups], mins[2][F::kSubs];
-      for (int quad = 0; quad < 2; ++quad) F::scales(blocks + 4 * quad, scales[quad], mins[quad]);
+      for (int quad = 0; quad < 2; ++quad) F::scales(blocks.column + 4 * quad, scales[quad], mins[quad]);
       for (int sub = 0; sub < F::kSubs; ++sub) {
         __m256 scale[F::kGroups], min = _mm256_setzero_ps();
         for (int group = 0; group < F::kGroups; ++group) {
@@ -42,13 +37,13 @@ void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights
         }
         if constexpr (F::kMin) min = _mm256_set_m128(mins[1][sub], mins[0][sub]);
         alignas(32) uint8_t w[32 * kColumns];
-        transpose_columns<F>(blocks, sub, w);
+        transpose_columns<F>(blocks.column, sub, w);
         const uint8_t* const record = packed + (b + sub) * kRowRecord;
         add_elements<F, kFirst>(record, w, scale, min, acc);
         if constexpr (kRows > kTileRows)
           add_elements<F, kRows - kFirst>(record + group_bytes, w, scale, min, acc + kFirst);
       }
-      for (const uint8_t*& block : blocks) block += F::kBytes;
+      for (const uint8_t*& block : blocks.column) block += F::kBytes;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
