@@ -8,7 +8,7 @@
 namespace fathom {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-// The blocks of eight columns, each a stream of its own.
+// The blocks of eight columns, of as many streams.
 struct Eight {
   const uint8_t* column[8];
 };
