@@ -198,5 +198,11 @@ inline Four four_rows(const uint8_t* data, int64_t stride, int64_t columns, int6
   return rows;
 }
 
+// The results of `count` columns, `step` apart; those past the last are dropped.
+inline void store_columns(const float* values, int64_t count, int64_t columns, int64_t first, int64_t step,
+                          float* out) {
+  for (int64_t i = 0; i < count && first + i * step < columns; ++i) out[first + i * step] = values[i];
+}
+
 }  // namespace
 }  // namespace fathom

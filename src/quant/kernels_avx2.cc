@@ -105,8 +105,7 @@ void dot_row(const QuantRow& x, int64_t k, const Weights& weights, float* out) {
     }
     float values[4];
     _mm_storeu_ps(values, acc);
-    for (int64_t i = 0; i < 4 && c + i * weights.step < weights.columns; ++i)
-      out[c + i * weights.step] = values[i];
+    store_columns(values, 4, weights.columns, c, weights.step, out);
   }
 }
 
@@ -147,8 +146,7 @@ void dot_row_nibbles(const QuantRow& x, int64_t k, const Weights& weights, float
     }
     float values[8];
     _mm256_storeu_ps(values, acc);
-    for (int64_t i = 0; i < 8 && c + i * weights.step < weights.columns; ++i)
-      out[c + i * weights.step] = values[i];
+    store_columns(values, 8, weights.columns, c, weights.step, out);
   }
 }
 template <>

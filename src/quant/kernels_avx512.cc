@@ -255,8 +255,7 @@ void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights
       if (r >= rows) break;
       float values[16];
       _mm512_storeu_ps(values, acc[r]);
-      for (int64_t i = 0; i < 16 && c + i * weights.step < weights.columns; ++i)
-        out[r * stride + c + i * weights.step] = values[i];
+      store_columns(values, 16, weights.columns, c, weights.step, out + r * stride);
     }
   }
 }

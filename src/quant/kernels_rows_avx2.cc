@@ -50,8 +50,7 @@ void dot_some_rows(const uint8_t* packed, int64_t rows, int64_t k, const Weights
       if (r >= rows) break;
       float values[kColumns];
       _mm256_storeu_ps(values, acc[r]);
-      for (int64_t i = 0; i < kColumns && c + i * weights.step < weights.columns; ++i)
-        out[r * stride + c + i * weights.step] = values[i];
+      store_columns(values, kColumns, weights.columns, c, weights.step, out + r * stride);
     }
   }
 }

@@ -24,7 +24,6 @@ class Measurements {
   std::vector<double> get(const std::string& name, size_t count,
                           const std::function<std::vector<double>()>& measure);
   bool measured() const { return measured_; }  // whether the file lacked something
-  const std::string& path() const { return path_; }
 
  private:
   void open();

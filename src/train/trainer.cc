@@ -14,6 +14,7 @@
 #include "skip/fingerprint.h"
 #include "skip/lora_files.h"
 #include "tensor/arena.h"
+#include "train/shard_cache.h"
 
 namespace fathom {
 namespace {
