@@ -93,7 +93,8 @@ class Runner:
         names = {**self.names, "threads": self.threads * self.jobs if step.alone else self.threads}
         argv = [re.sub(r"\{(\w+)\}", lambda m: str(names[m[1]]), a) for a in step.argv]
         scores = step.argv[1] == "tools/window_nll.py"  # hands its options on
-        return argv + (self.device if scores or step.argv[0] == "{fathom}" and step.argv[1] != "bench" else [])
+        takes_it = scores or step.argv[0] == "{fathom}" and step.argv[1] not in ("bench", "info")
+        return argv + (self.device if takes_it else [])
 
     def sources(self, step):
         """The sizes of the texts and the model that the command names: they survive a move of the folders."""

@@ -19,17 +19,41 @@ CalibrationPoint point_of(const CalibrationOutcome& outcome, Thresholds threshol
   return {outcome.beta, outcome.beta, NAN, std::move(thresholds), outcome.held};
 }
 
-// The one number that is turned to meet a budget: a share of what could be skipped, 0 to 1.
+// The beginnings of sequences, where any is longer; else nothing.
+CalibrationText beginnings_of(const CalibrationText& text) {
+  CalibrationText all;
+  bool longer = false;
+  for (std::vector<BatchRow> rows : text) {
+    longer =
+        std::erase_if(rows, [](const BatchRow& row) { return row.position >= kFirstRows; }) > 0 || longer;
+    all.push_back(std::move(rows));
+  }
+  return longer ? all : CalibrationText();
+}
+
+// What is turned to meet a budget: a share of what could be skipped, 0 to 1, and, where thresholds are
+// steered, ThresholdFit::first.
 class Dial {
  public:
   Dial(const CalibrationRunner& runner, const CalibrationText& text, bool steers = false)
-      : runner_(runner), text_(text), steers_(steers) {}
+      : runner_(runner), text_(text), steers_(steers) {
+    if (steers) beginnings_ = beginnings_of(text);
+  }
   virtual ~Dial() = default;
   // Where the search begins. Not at the lowest score itself: it may lie far out, where nothing follows for
   // long.
   virtual float start() const { return 0.005f; }
   // Runs the text with the dial there: the thresholds, and what they gave.
-  virtual CalibrationPoint turn(float share) = 0;
+  virtual CalibrationPoint turn(float share, float first) = 0;
+  // The part of the text's work that the beginnings of sequences are; 0: nothing is looked at there.
+  float beginnings_share() const {
+    if (beginnings_.empty()) return 0;
+    return static_cast<float>(runner_.dense_madds(beginnings_) / runner_.dense_madds(text_));
+  }
+  // By how much the beginnings of sequences miss the budget: a short text is no more than that.
+  float first_missed(const CalibrationPoint& point, float budget) const {
+    return beginnings_.empty() ? 0 : runner_.run(beginnings_, point.settings()).beta - budget;
+  }
   // What these thresholds give on another text, sequence by sequence.
   virtual std::vector<SequenceWork> each(const CalibrationText& text, const Thresholds& thresholds) const {
     return runner_.each(text, thresholds);
@@ -55,6 +79,9 @@ class Dial {
 
   const CalibrationText& text_;
   const bool steers_;
+
+ private:
+  CalibrationText beginnings_;
 };
 
 // Every unit has a threshold of its own: the same share of its rows skips everywhere. They are found in the
@@ -62,7 +89,9 @@ class Dial {
 class UnitDial final : public Dial {
  public:
   using Dial::Dial;
-  CalibrationPoint turn(float share) override { return point_of_fit({.share = share}); }
+  CalibrationPoint turn(float share, float first) override {
+    return point_of_fit({.share = share, .first = first});
+  }
 };
 
 // One number for the network, times each unit's weight: at the share of all scores, by the work they stand
@@ -83,9 +112,9 @@ class CommonDial final : public Dial {
     std::sort(values_.begin(), values_.end());
     for (const auto& [value, weight] : values_) total_ += static_cast<double>(weight);
   }
-  CalibrationPoint turn(float share) override {
+  CalibrationPoint turn(float share, float first) override {
     Thresholds thresholds = at(share);
-    if (steers_) return point_of_fit({.given = std::move(thresholds)});
+    if (steers_) return point_of_fit({.given = std::move(thresholds), .first = first});
     const CalibrationOutcome outcome = runner_.run(text_, thresholds);
     return point_of(outcome, std::move(thresholds));
   }
@@ -134,7 +163,7 @@ class ListDial final : public Dial {
       : Dial(runner, text), config_(config), list_(std::move(list)) {}
   float start() const override { return 0; }
   float apart() const override { return kFree; }
-  CalibrationPoint turn(float share) override {
+  CalibrationPoint turn(float share, float /*first*/) override {
     Thresholds thresholds = list_.without(dropped(share), 2 * config_.layers);
     const std::vector<SequenceWork> work = each(text_, thresholds);
     const RatioOfSums beta = ratio_of_sums<SequenceWork>(work, &SequenceWork::ran, &SequenceWork::dense);
@@ -168,14 +197,33 @@ class ListDial final : public Dial {
 // A point of the table and where the dial stood.
 struct Found {
   CalibrationPoint point;
-  float share = 0;
+  float share = 0, first = 0;
+  float level = 1;  // what it would achieve if its beginnings were as far from the budget as the rest
+};
+
+// ThresholdFit::first, turned until the beginnings of sequences are as far from the budget as all rows are.
+struct Beginnings {
+  float first = 0;
+  float slope = 1, last_first = NAN, last_apart = NAN;
+
+  void turn(float apart) {
+    constexpr float kMostFirst = 0.25f, kLeastSlope = 0.5f, kMostSlope = 3;
+    if (std::abs(first - last_first) > 1e-3f)
+      slope = std::clamp((apart - last_apart) / (first - last_first), kLeastSlope, kMostSlope);
+    last_first = first, last_apart = apart;
+    first = std::clamp(first - apart / slope, -kMostFirst, kMostFirst);
+  }
 };
 
 // Finds one budget after another, each smaller than the one before.
 class Search {
  public:
   Search(Dial& dial, const CalibrateOptions& options, Found most, Found least)
-      : dial_(dial), options_(options), last_(std::move(most)), least_(std::move(least)) {}
+      : dial_(dial),
+        options_(options),
+        beginnings_share_(dial.beginnings_share()),
+        last_(std::move(most)),
+        least_(std::move(least)) {}
 
   const Found& last() const { return last_; }
   float reach() const { return least_.point.achieved; }
@@ -183,18 +231,24 @@ class Search {
   // The best of a few passes: the dial between the last budget's place and its end, by the slope seen there.
   Found find(float budget) {
     Found low = last_, high = least_, best;  // the dial lies between
+    Beginnings beginnings{last_.first};
     float error = INFINITY;
     for (int pass = 0; pass < options_.most_passes && error > options_.tolerance; ++pass) {
-      const float fall = low.point.achieved - high.point.achieved;
-      float place = fall > 0 ? (low.point.achieved - budget) / fall : 0.5f;
+      const float fall = low.level - high.level;
+      float place = fall > 0 ? (low.level - budget) / fall : 0.5f;
       if (!(place > 0.01f && place < 0.99f) || pass % 4 == 3) place = 0.5f;  // a slope that misleads
       Found now;
       now.share = low.share + place * (high.share - low.share);
-      now.point = dial_.turn(now.share);
-      const float missed = now.point.achieved - budget;
-      (missed > 0 ? low : high) = now;
-      if (std::abs(missed) >= error) continue;
-      error = std::abs(missed);
+      now.first = beginnings.first;
+      now.point = dial_.turn(now.share, now.first);
+      const float missed = now.point.achieved - budget, at_first = dial_.first_missed(now.point, budget);
+      const float apart = beginnings_share_ > 0 ? at_first - missed : 0;
+      now.level = now.point.achieved - beginnings_share_ * apart;
+      beginnings.turn(apart);
+      (now.level > budget ? low : high) = now;
+      const float both = std::max(std::abs(missed), std::abs(at_first) / 2);  // these are a part of all rows
+      if (both >= error) continue;
+      error = both;
       best = std::move(now);
     }
     best.point.budget = budget;
@@ -214,7 +268,7 @@ class Search {
                        (found.point.budget - points.back().budget) / static_cast<float>(parts - i + 1);
         point.thresholds = std::move(*thresholds);
       } else {
-        point = dial_.turn(share);
+        point = dial_.turn(share, last_.first + place * (found.first - last_.first));
         point.budget = point.achieved;
         if (point.budget >= points.back().budget || point.budget <= found.point.budget) continue;
       }
@@ -228,6 +282,7 @@ class Search {
  private:
   Dial& dial_;
   const CalibrateOptions& options_;
+  const float beginnings_share_;
   Found last_, least_;
 };
 
@@ -304,14 +359,16 @@ Calibration calibrate(Context& ctx, const Model& model, const MethodPolicy& poli
   const CalibrationRunner runner(ctx, model, policy, options);
   CalibrationOutcome open;
   const std::unique_ptr<Dial> dial = make_dial(runner, model, policy, text, steers(policy, options), open);
-  Found most{dial->turn(dial->start()), dial->end_of(dial->start())};
-  most.point.budget = most.point.achieved = open.beta;
+  Found most{dial->turn(dial->start(), 0), dial->end_of(dial->start())};
+  most.point.budget = most.point.achieved = most.level = open.beta;
   most.point.held = open.held;
   Calibration table;
   table.weight_type = weight_type_name(model);
   for (const CheckText& each : options.check) table.kinds.push_back(each.kind);
   table.points.push_back(most.point);
-  Search search(*dial, options, most, {dial->turn(1), 1});
+  Found least{dial->turn(1, 0), 1};
+  least.level = least.point.achieved;
+  Search search(*dial, options, most, std::move(least));
   for (const float budget : budgets) {
     constexpr float kFarOff = 0.05f;  // a smaller miss is stored, and CalibrationPoint::achieved says it
     const bool too_much = budget >= open.beta;

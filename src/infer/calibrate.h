@@ -19,7 +19,7 @@ struct CalibrationPoint {
   std::vector<float> settings() const;  // thresholds and steering, as a sequence is given them
   // Their standard errors over sequences, NaN where there is one sequence. Not stored with the table.
   std::vector<float> errors_of_kinds = {};
-  // (3 · 2L): what steers them, the parts of Steering after the thresholds; empty: nothing does. The share of
+  // (4 · 2L): what steers them, the parts of Steering after the thresholds; empty: nothing does. The share of
   // a unit that is not steered is -1.
   std::vector<float> steering = {};
 };

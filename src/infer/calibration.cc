@@ -20,13 +20,16 @@ float number(const OrderedJson& json, const char* key, const std::string& where)
   return value;
 }
 
+// Older tables have no starts.
 std::vector<float> steering_from(const OrderedJson& json, int64_t units, const std::string& where) {
-  if (!json.is_array() || std::ssize(json) != (kSteeringParts - 1) * units)
-    fail("{}: 'steering' of a calibration point needs {} numbers, got {}", where,
-         (kSteeringParts - 1) * units, json.is_array() ? std::to_string(json.size()) : "none");
+  const int64_t wanted = (kSteeringParts - 1) * units;
+  if (!json.is_array() || (std::ssize(json) != wanted && std::ssize(json) != wanted - units))
+    fail("{}: 'steering' of a calibration point needs {} numbers, got {}", where, wanted,
+         json.is_array() ? std::to_string(json.size()) : "none");
   std::vector<float> steering;
   for (const OrderedJson& value : json)
     steering.push_back(number(OrderedJson{{"steering", value}}, "steering", where));
+  steering.resize(static_cast<size_t>(wanted));
   return steering;
 }
 

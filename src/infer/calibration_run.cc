@@ -83,6 +83,13 @@ std::vector<SequenceWork> CalibrationRunner::each(const CalibrationText& text,
   return all;
 }
 
+double CalibrationRunner::dense_madds(const CalibrationText& text) const {
+  double all = 0;
+  for (const std::vector<BatchRow>& rows : text)
+    all += static_cast<double>(dense_work(model_.config, rows).block_madds);
+  return all;
+}
+
 CalibrationOutcome CalibrationRunner::fit(const CalibrationText& text, ThresholdFit& fit) const {
   fit.begin(2 * model_.config.layers);
   const std::vector<float> settings = fit.settings();

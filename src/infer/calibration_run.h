@@ -51,6 +51,9 @@ class CalibrationRunner {
   // The same, a pass for each sequence. A row decides the same whatever rows share its pass.
   std::vector<SequenceWork> each(const CalibrationText& text, const std::vector<float>& thresholds) const;
 
+  // The blocks' multiply-adds at full depth.
+  double dense_madds(const CalibrationText& text) const;
+
   // Finds thresholds on the way, and what steers them, in the order of the network. All sequences run in one
   // pass, because what is found at a unit depends on all rows.
   CalibrationOutcome fit(const CalibrationText& text, ThresholdFit& fit) const;

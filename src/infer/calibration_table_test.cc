@@ -62,13 +62,19 @@ TEST(Calibration, SteeringGoesThroughJsonAndLiesBetweenPoints) {
   Calibration table;
   table.weight_type = "f32";
   table.points = {{0.9f, 0.9f, NAN, {0.2f, -INFINITY}}, {0.7f, 0.7f, NAN, {0.4f, -INFINITY}}};
-  table.points[0].steering = {0.8f, -1, 1, 0, 2, 0};
-  table.points[1].steering = {0.6f, -1, 2, 0, 4, 0};
+  table.points[0].steering = {0.8f, -1, 1, 0, 2, 0, 4, 0};
+  table.points[1].steering = {0.6f, -1, 2, 0, 4, 0, 6, 0};
   const Calibration back = calibrations_from_json(calibrations_to_json({&table, 1}), 2, "table")[0];
-  const std::vector<float> got = back.thresholds(0.8f), want{0.3f, -INFINITY, 0.7f, -1, 1.5f, 0, 3, 0};
+  const std::vector<float> got = back.thresholds(0.8f), want{0.3f, -INFINITY, 0.7f, -1, 1.5f, 0, 3, 0, 5, 0};
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_FLOAT_EQ(got[i], want[i]) << i;
   EXPECT_EQ(back.thresholds(0.7f)[2], 0.6f);
+}
+
+TEST(Calibration, OlderSteeringHasNoStarts) {
+  const Calibration table = calibrations_from_json(
+      R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 2], "steering": [3, 4, 5, 6, 7, 8]}]})", 2, "table")[0];
+  EXPECT_EQ(table.thresholds(0.9f), (std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8, 0, 0}));
 }
 
 TEST(Calibration, HostileTablesAreRefused) {
@@ -102,6 +108,7 @@ TEST(Calibration, HostileTablesAreRefused) {
   refused(R"({"q4_1": [{"budget": -0.9, "achieved": 0.9, "thresholds": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1, 1, 1, 1, "x"]}]})");
+  refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1, 1, 1, 1, 1, 1]}]})");
   refused(R"({"q4_1": [{"budget": 0.9, "thresholds": [1, 1], "steering": [1, 1, 1, 1, 1, 1]},
                        {"budget": 0.8, "thresholds": [1, 1]}]})");
   EXPECT_TRUE(calibrations_from_json("{}", 2, "table").empty());

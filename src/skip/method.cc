@@ -49,7 +49,8 @@ RowSet above_threshold(UnitCall& call, const Tensor& score, float own, float lea
     ThresholdFit& fit = *state.pass.fit;
     std::vector<float> scores(static_cast<size_t>(score.numel()));
     copy_to_host(call.ctx, score, scores);
-    fit.find(unit, std::move(scores));
+    std::vector<BatchRow> room;
+    fit.find(unit, scores, rows_on_host(call.ctx, call.input.batch, room), least);
     if (!fit.steers) {
       const float threshold = fit.thresholds[static_cast<size_t>(unit)];
       return select_rows(call.ctx, score, Compare::kAbove, scalar(call.ctx, std::max(threshold, least)));

@@ -72,6 +72,7 @@ class SkipLayer final : public Method {
     return {.units = config_.units,
             .reads_share = true,
             .keeps_density = config_.router == RouterKind::kGumbel,
+            .steers = true,
             .own_rule = "the rows run whose router says so (arg-max)",
             .own_rule_skips = true};
   }

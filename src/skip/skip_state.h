@@ -33,7 +33,7 @@ class ThresholdTable {
   void clear(Context& ctx, int32_t sequence);
   bool any() const { return budgets_ > 0; }      // does any sequence have thresholds?
   bool steered() const { return steered_ > 0; }  // does any have steered ones? (Drafts' alone do not count.)
-  // f32 (sequences, 4 · 2L), the parts as in Steering: NaN where a sequence has none. While
+  // f32 (sequences, 5 · 2L), the parts as in Steering: NaN where a sequence has none. While
   // judging: without the drafts'.
   const Tensor& table() const { return judging ? own_ : table_; }
 

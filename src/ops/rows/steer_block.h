@@ -10,12 +10,12 @@ namespace fathom {
 
 struct SteeredBlock {
   uint32_t ran, seen;  // bit r: row r of the block ran; was decided by a steered threshold
-  float excess;        // of the blocks before: rows that ran, less the wanted share of those seen
+  float excess;  // of the blocks before: the start and the rows that ran, less the wanted share of those seen
 };
 static_assert(sizeof(SteeredBlock) == kSteeringWords * sizeof(int32_t));
 
 struct SteeringRule {
-  float threshold, share, up, down;
+  float threshold, share, up, down, start;
 };
 
 // An excess is forgotten beyond this: where a share is out of reach, the way back is not long.

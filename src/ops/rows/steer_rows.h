@@ -6,14 +6,14 @@
 namespace fathom {
 
 inline constexpr int64_t kSteeredRows = 32;   // of a block, by position
-inline constexpr int64_t kSteeringParts = 4;  // of a budget: thresholds, shares, slopes up, slopes down
+inline constexpr int64_t kSteeringParts = 5;  // of a budget: thresholds, shares, slopes up and down, starts
 inline constexpr int64_t kSteeringWords = 3;  // of a block in the history: as in steer_block.h
 
-// One unit's rule. At a row of block k its sequence has run `excess` more rows of the blocks before k than
-// `share` of them; the row's threshold is threshold + slope · excess / kSteeredRows, with the slope up for an
-// excess above 0, else the slope down. In the first block it is the threshold itself.
+// One unit's rule. At a row of block k the excess is `start`, plus the rows of the blocks before k that its
+// sequence ran, less `share` of them; the row's threshold is threshold + slope · excess / kSteeredRows, with
+// the slope up for an excess above 0, else the slope down.
 struct Steering {
-  const Tensor& table;  // f32 (sequences, 4 · units): each part's units side by side; a share below 0 or NaN:
+  const Tensor& table;  // f32 (sequences, 5 · units): each part's units side by side; a share below 0 or NaN:
                         // not steered
   int64_t unit;
   const Tensor& sequence;   // i32 (rows)

@@ -30,9 +30,9 @@ class History {
 };
 
 SteeringRule rule_of(const Steering& steering, int64_t units, int64_t sequence) {
-  if (sequence < 0 || sequence >= steering.table.dim(0)) return {NAN, NAN, 0, 0};
+  if (sequence < 0 || sequence >= steering.table.dim(0)) return {NAN, NAN, 0, 0, 0};
   const float* row = steering.table.data<float>() + sequence * kSteeringParts * units + steering.unit;
-  return {row[0], row[units], row[2 * units], row[3 * units]};
+  return {row[0], row[units], row[2 * units], row[3 * units], row[4 * units]};
 }
 
 // The rows that take part, asked in order.
@@ -69,7 +69,7 @@ void steered_thresholds_kernel(CpuBackend, const Tensor& score, const Steering& 
     const auto place = static_cast<int>(position % kSteeredRows);
     const bool counts = steering.counts && present.has(r);
     if (counts && place == 0) {
-      block.excess = 0;
+      block.excess = steers ? rule.start : 0;
       if (position > 0) {
         const SteeredBlock& before = blocks.at(sequence, position / kSteeredRows - 1);
         block.excess =

@@ -25,9 +25,9 @@ struct SteeringHistory {
 };
 
 __device__ SteeringRule rule_of(const SteeringInput& in, int64_t s) {
-  if (s >= in.sequences) return {NAN, NAN, 0, 0};
+  if (s >= in.sequences) return {NAN, NAN, 0, 0, 0};
   const float* row = in.table + s * kSteeringParts * in.units;
-  return {row[0], row[in.units], row[2 * in.units], row[3 * in.units]};
+  return {row[0], row[in.units], row[2 * in.units], row[3 * in.units], row[4 * in.units]};
 }
 
 // Rows of one block of a sequence: those of the lanes in `group`.
@@ -45,7 +45,7 @@ __device__ void steer_group(const SteeringInput& in, const SteeringHistory& hist
   const int place = position % static_cast<int>(kSteeredRows);
   const bool counts = mine && in.counts && (in.all_present || find_kept(in.present, row) >= 0);
   if (__ballot_sync(kAllLanes, counts && place == 0) != 0) {
-    block.excess = 0;
+    block.excess = steers ? rule.start : 0;
     if (k > 0) {
       const SteeredBlock before = *(at - history.units);
       block.excess =

@@ -22,10 +22,12 @@ struct Row {
   float score;
 };
 
-// Sequence 0 is steered at unit 1, sequence 1 differently, sequence 2 has thresholds alone.
-const std::vector<float> kTable{9, 0.5f, 9, 9, 0.6f, 9, 0, 2,    0, 0, 0.5f, 0,  //
-                                9, 0.2f, 9, 9, 0.9f, 9, 0, 0.5f, 0, 0, 3,    0,  //
-                                9, 0.4f, 9, 9, NAN,  9, 0, 1,    0, 0, 1,    0};
+// Sequence 0 is steered at unit 1, sequence 1 differently and from an excess on, sequence 2 has thresholds
+// alone.
+const std::vector<float> kTable{9, 0.5f, 9, 9, 0.6f, 9, 0, 2,    0, 0, 0.5f, 0, 0, 0,  0,  //
+                                9, 0.2f, 9, 9, 0.9f, 9, 0, 0.5f, 0, 0, 3,    0, 0, -4, 0,  //
+                                9, 0.4f, 9, 9, NAN,  9, 0, 1,    0, 0, 1,    0, 0, 5,  0};
+constexpr int kColumns = 5 * kUnits;
 
 std::vector<Row> rows_of(const std::vector<int>& lengths, uint64_t seed) {
   std::vector<Row> rows;
@@ -46,9 +48,9 @@ std::vector<double> plain(const std::vector<Row>& rows) {
       out.push_back(0.3);
       continue;
     }
-    const float* rule = kTable.data() + row.sequence * 4 * kUnits + 1;
+    const float* rule = kTable.data() + row.sequence * kColumns + 1;
     std::vector<double>& rest = excess_of[row.sequence];
-    double excess = 0;
+    double excess = double{rule[4 * kUnits]};
     for (int64_t p = 0; p < row.position / kSteeredRows * kSteeredRows; ++p)
       excess += rest[static_cast<size_t>(p)];
     double threshold = double{rule[0]};
@@ -64,7 +66,7 @@ class Rig {
  public:
   explicit Rig(Device device)
       : ctx({.device = device, .threads = 2}),
-        table_(floats(ctx, kTable, {kSequences, 4 * kUnits})),
+        table_(floats(ctx, kTable, {kSequences, kColumns})),
         history_(Tensor::owned(device, DType::kI32, {kSequences, kBlocks, kUnits, kSteeringWords})) {}
 
   std::vector<float> pass(const std::vector<Row>& rows, bool counts = true, const RowSet* present = nullptr) {
@@ -105,8 +107,9 @@ TEST(SteeredThresholds, FollowWhatTheBlocksBeforeRan) {
     int moved = 0;
     for (size_t r = 0; r < rows.size(); ++r) {
       ASSERT_NEAR(double{got[r]}, want[r], 1e-5) << r;
-      moved += std::abs(want[r] -
-                        double{kTable[static_cast<size_t>(std::min(rows[r].sequence, 2) * 12 + 1)]}) > 0.01;
+      moved +=
+          std::abs(want[r] -
+                   double{kTable[static_cast<size_t>(std::min(rows[r].sequence, 2) * kColumns + 1)]}) > 0.01;
     }
     EXPECT_GT(moved, 100);
     EXPECT_EQ(got[32], got[63]);  // one threshold for a block
@@ -177,7 +180,8 @@ TEST(SteeredThresholds, LooksAndAbsentRowsLeaveNoTrace) {
 
 TEST(SteeredThresholds, NamesWhatWasExpected) {
   Context ctx({.threads = 1});
-  const Tensor score = floats(ctx, {1, 2}), at = ints(ctx, {0, 0}), table = floats(ctx, kTable, {3, 12});
+  const Tensor score = floats(ctx, {1, 2}), at = ints(ctx, {0, 0}),
+               table = floats(ctx, kTable, {3, kColumns});
   Tensor history = Tensor::owned(Device::kCpu, DType::kI32, {3, 1, kUnits, kSteeringWords});
   const auto asked = [&](const Tensor& values, const Tensor& rules, int64_t unit, const Tensor& positions,
                          Tensor& past) {
@@ -187,7 +191,7 @@ TEST(SteeredThresholds, NamesWhatWasExpected) {
   };
   EXPECT_EQ(asked(score, table, 3, at, history), "steered_thresholds: unit must be in [0, 3), got 3");
   EXPECT_EQ(asked(score, score, 1, at, history),
-            "steered_thresholds: table must be f32 (sequences, 12), got f32 (2)");
+            "steered_thresholds: table must be f32 (sequences, 15), got f32 (2)");
   EXPECT_EQ(asked(at, table, 1, at, history), "steered_thresholds: score must be f32 (rows), got i32 (2)");
   EXPECT_EQ(asked(score, table, 1, ints(ctx, {0}), history),
             "steered_thresholds: positions must be i32 (2), got i32 (1)");
