@@ -207,8 +207,8 @@ struct Beginnings {
   float slope = 1, last_first = NAN, last_apart = NAN;
 
   void turn(float apart) {
-    constexpr float kMostFirst = 0.25f, kLeastSlope = 0.5f, kMostSlope = 3;
-    if (std::abs(first - last_first) > 1e-3f)
+    constexpr float kMostFirst = 0.25f, kLeastSlope = 0.75f, kMostSlope = 3, kTellingTurn = 0.005f;
+    if (std::abs(first - last_first) > kTellingTurn)
       slope = std::clamp((apart - last_apart) / (first - last_first), kLeastSlope, kMostSlope);
     last_first = first, last_apart = apart;
     first = std::clamp(first - apart / slope, -kMostFirst, kMostFirst);
@@ -236,7 +236,8 @@ class Search {
     for (int pass = 0; pass < options_.most_passes && error > options_.tolerance; ++pass) {
       const float fall = low.level - high.level;
       float place = fall > 0 ? (low.level - budget) / fall : 0.5f;
-      if (!(place > 0.01f && place < 0.99f) || pass % 4 == 3) place = 0.5f;  // a slope that misleads
+      const bool slow = beginnings_share_ == 0 && pass % 4 == 3;
+      if (!(place > 0.01f && place < 0.99f) || slow) place = 0.5f;  // a slope that misleads
       Found now;
       now.share = low.share + place * (high.share - low.share);
       now.first = beginnings.first;
@@ -245,7 +246,7 @@ class Search {
       const float apart = beginnings_share_ > 0 ? at_first - missed : 0;
       now.level = now.point.achieved - beginnings_share_ * apart;
       beginnings.turn(apart);
-      (now.level > budget ? low : high) = now;
+      narrow(now, budget, low, high);
       const float both = std::max(std::abs(missed), std::abs(at_first) / 2);  // these are a part of all rows
       if (both >= error) continue;
       error = both;
@@ -280,6 +281,18 @@ class Search {
   }
 
  private:
+  // `now` replaces `low` or `high`, between which the dial's place lies. `first` moves the levels of both:
+  // where `now` has come less than half the way that it was to come, the other end lies farther off than it
+  // seemed.
+  void narrow(const Found& now, float budget, Found& low, Found& high) const {
+    Found& near = now.level > budget ? low : high;
+    Found& far = now.level > budget ? high : low;
+    const bool slow = std::abs(now.level - budget) > 0.5f * std::abs(near.level - budget);
+    near = now;
+    if (slow && beginnings_share_ > 0)
+      far.share = std::clamp(2 * far.share - now.share, last_.share, least_.share);
+  }
+
   Dial& dial_;
   const CalibrateOptions& options_;
   const float beginnings_share_;
