@@ -37,9 +37,9 @@ builtin() {
   [ ! -e "$out/model/last" ] || set+=(--resume)
   "$fathom" train --config configs/evidence/builtin.json -o "$out/model" "${texts[@]}" --set data_cache="$out/tokens" \
     "${set[@]}" --device "$device" -t "$(nproc)" -q --json
-  rm -rf "$out/folded"
-  python3 tools/fold_embedding_norm.py "$out/model/last" "$out/folded"
-  "$fathom" quantize -m "$out/folded" -o "$out/builtin.gguf" --type q8_0 -q
+  rm -rf "$out/folded" && mkdir "$out/folded"
+  python3 tools/fold_embedding_norm.py "$out/model/last" "$out/folded/builtin" "$([ -n "${SMOKE:-}" ] && echo 64 || echo 512)"
+  "$fathom" quantize -m "$out/folded/builtin" -o "$out/builtin.gguf" --type q8_0 -q
 }
 
 paper() {  # NAME
