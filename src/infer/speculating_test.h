@@ -194,6 +194,9 @@ inline std::vector<DraftRule> drafts_for(Rig& rig, const Verifier& verifier) {
   rules.push_back(at_thresholds(rig, 0.3f));
   rules.push_back(at_thresholds(rig, 0.5f));
   rules.back().dropped = dropping({6}).dropped;
+  rules.push_back(
+      at_thresholds(rig, 0.95f));  // drops an attention that the verifier skips, too, for some rows
+  rules.back().dropped = dropping({6}).dropped;
   if (verifier.steered) {
     const std::vector<float> own = rig.thresholds;
     rig.calibrate_steered(0.4f);

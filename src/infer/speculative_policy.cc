@@ -204,12 +204,14 @@ void SpeculativePolicy::draft(Context& ctx, const UnitInput& input, SpeculativeS
   const int64_t rows = input.h.dim(0), dropped = pass.dropped[static_cast<size_t>(input.index())];
   const RowSet verifier = pass.judged ? state.skip_state().thresholds.judged : decision.kept;
   if (dropped > 0) {
-    const bool hides = decision.kept.is_all() && copied_layer(input.model.config, input.layer) >= 0;
+    const bool hides =
+        decision.kept.is_all() && verifier.is_all() && copied_layer(input.model.config, input.layer) >= 0;
     const auto allowed = [&] { return pass.allowed.rows(input.index(), 1).reshape({rows}); };
     decision.kept =
         dropped == rows ? RowSet::none(rows) : both(ctx, decision.kept, where(ctx, allowed()), rows);
-    // No draft of the sequence asks this unit, so none looks for the entry. (Where a rule copies
-    // entries, the first layer of a kind has to have them.)
+    // No draft of the sequence asks this unit, so none looks for the entry, and verification begins here or
+    // below: it runs what was dropped. (Where a rule copies entries, the first layer of a kind has to have
+    // them.)
     if (hides && decision.skipped_kv == SkippedKv::kProject) decision.skipped_kv = SkippedKv::kHide;
     if (verifier.is_all() && dropped == std::ssize(pass.drafts)) return pass.agreement.part();
   }

@@ -258,7 +258,7 @@ struct Rig {
       const float slope = scores.empty() ? 0.0f : 2 * (*high - *low);
       thresholds[units + unit] = scores.empty() ? -1.0f : kept;
       thresholds[2 * units + unit] = thresholds[3 * units + unit] = slope;
-      thresholds[4 * units + unit] = 3;
+      thresholds[4 * units + unit] = unit % 2 ? 2 : -1;
     }
   }
 };
