@@ -10,18 +10,23 @@
 namespace fathom {
 namespace {
 
+constexpr const char* kSteered[] = {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})",
+                                    R"({"name": "calm", "confidence": "similarity"})"};
+
+CalibrationPoint at_four_fifths(Routed& routed, const Rows& rows) {
+  CalibrateOptions options;
+  options.budgets = {0.8f};
+  options.k_type = options.v_type = DType::kF32;
+  return calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
+}
+
 // Text whose scores lie elsewhere: the same text, with thresholds that are moved by what 15 % of the rows
 // are.
 TEST(Calibration, SteeringMeetsABudgetThatThresholdsMiss) {
-  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})",
-                           R"({"name": "calm", "confidence": "similarity"})"}) {
+  for (const char* json : kSteered) {
     Routed routed(json);
-    CalibrateOptions options;
-    options.budgets = {0.8f};
-    options.k_type = options.v_type = DType::kF32;
     const Rows rows = quiet_rows(20, 1, 110);
-    const CalibrationPoint point =
-        calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
+    const CalibrationPoint point = at_four_fifths(routed, rows);
     ASSERT_EQ(point.steering.size(), 4 * point.thresholds.size());
     CalibrationPoint moved = point;
     for (size_t unit = 0; unit < point.thresholds.size(); ++unit)
@@ -35,20 +40,15 @@ TEST(Calibration, SteeringMeetsABudgetThatThresholdsMiss) {
 // A text of 64 tokens is as near to its budget as a long one, though there is little to steer by, and words
 // at the beginning are others than later.
 TEST(Calibration, SteeringMeetsABudgetOnShortText) {
-  for (const char* json : {R"({"name": "gate_skip"})", R"({"name": "mixture_of_depths"})",
-                           R"({"name": "calm", "confidence": "similarity"})"}) {
+  for (const char* json : kSteered) {
     Routed routed(json);
-    CalibrateOptions options;
-    options.budgets = {0.8f};
-    options.k_type = options.v_type = DType::kF32;
     Rows rows = quiet_rows(20, 1, 110), beginnings;
     for (BatchRow& row : rows) {
       if (row.position >= kFirstRows) continue;
       row.token /= 3;
       beginnings.push_back(row);
     }
-    CalibrationPoint point =
-        calibrate(routed.ctx, routed.model, *routed.policy, {rows}, options).asked().at(0);
+    CalibrationPoint point = at_four_fifths(routed, rows);
     EXPECT_NEAR(routed.achieved(rows, point.settings()), 0.8f, 0.004f) << json;
     EXPECT_NEAR(routed.achieved(beginnings, point.settings()), 0.8f, 0.007f) << json;
     if (routed.policy->name() == "mixture_of_depths") continue;           // near in any case

@@ -194,8 +194,8 @@ inline std::vector<DraftRule> drafts_for(Rig& rig, const Verifier& verifier) {
   rules.push_back(at_thresholds(rig, 0.3f));
   rules.push_back(at_thresholds(rig, 0.5f));
   rules.back().dropped = dropping({6}).dropped;
-  rules.push_back(
-      at_thresholds(rig, 0.95f));  // drops an attention that the verifier skips, too, for some rows
+  // Drops an attention that its thresholds would run, and that the verifier skips for some rows.
+  rules.push_back(at_thresholds(rig, 0.95f));
   rules.back().dropped = dropping({6}).dropped;
   if (verifier.steered) {
     const std::vector<float> own = rig.thresholds;
